@@ -8,7 +8,7 @@ core: it fills them in the order of their fields.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -106,6 +106,16 @@ class EngineSlots(Protocol):
 
     def put_parts(self, parts: list[tuple[int, Rows]], tokens: torch.Tensor) -> None:
         """Set the token slots of several rows, each with the first of its pages in `tokens`."""
+
+
+class ResultTypes(NamedTuple):
+    """What makes SGLang's results, from values in the order of its fields."""
+
+    match: type
+    eviction_step: Callable[..., object]
+    insert: Callable[..., object]
+    insert_step: Callable[..., object]
+    free_slots: Callable[..., object]
 
 
 class PromptReader(Protocol):
@@ -209,27 +219,28 @@ class EvictStep(NamedTuple):
     """Host slots that came free, by component, or None."""
 
 
-class SlotsEvicted(NamedTuple):
-    """Victims, and SGLang's token slots that they freed."""
+class VictimToCopy(NamedTuple):
+    """A victim that must be copied to the host before it leaves; nothing has changed yet."""
 
     node: int
-    """The last victim; 0 where nothing more can leave."""
-    copy_first: bool
-    """Whether the caller copies it first; nothing has changed then."""
     as_leaf: bool
     """Whether it is copied as a whole: it is a leaf, and the host lacks its full data."""
     with_it: Sequence[int]
     """The victims after it that are copied with it."""
-    lost: int
-    """Tokens of full data that left and have no copy on the host."""
     needed: Three
     """Tokens, or states, that the copy needs on the host, of components with a pool there."""
+
+
+class SlotsEvicted(NamedTuple):
+    """SGLang's token slots that came free as a component, or a node, left the device."""
+
     device: SlotLists
-    """Token slots on the device that came free; those of window data are full slots."""
-    tokens: Amounts
-    """How many they are."""
+    """Those on the device; of window data the full slots."""
     host: SlotLists
-    """Token slots on the host that came free."""
+    tokens: Amounts
+    """How many came free on the device."""
+    lost: int
+    """Tokens of full data that left and have no copy on the host."""
 
 
 class FetchedTaken(NamedTuple):

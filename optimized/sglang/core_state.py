@@ -5,14 +5,27 @@ from __future__ import annotations
 from array import array
 
 from attrs import Factory, define, field
-from sglang.srt.mem_cache.base_prefix_cache import MatchResult
+from sglang.srt.mem_cache.base_prefix_cache import InsertResult, MatchResult
 from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.unified_cache.cache_action import FreeComponentDeviceSlot
+from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import (
+    EvictDeviceNextNodeResult,
+    InsertStepResult,
+)
 
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import NodeCuts
+from kvcanon.optimized.native_types import NodeCuts, ResultTypes
 from kvcanon.optimized.sglang.copies import Copies, follow_cuts
 from kvcanon.optimized.sglang.native_tree import TreeOfNodes, TreeSettings, remake
 from kvcanon.optimized.sglang.pool_slots import KINDS, PoolSlots
+
+RESULTS = ResultTypes(
+    MatchResult,
+    EvictDeviceNextNodeResult,
+    InsertResult,
+    InsertStepResult,
+    FreeComponentDeviceSlot,
+)
 
 
 @define(eq=False)
@@ -35,7 +48,11 @@ class CoreState:
         """Take the nodes of the native cache."""
         self.nodes = self.native.nodes
         self.engine_nodes = _core.EngineNodes(
-            self.nodes, MatchResult, KINDS, *self.slots.by_component(), self.state_grid
+            self.nodes,
+            RESULTS,
+            KINDS,
+            *self.slots.by_component(),
+            self.state_grid,
         )
         self.root = self.nodes.root()
         self._bigram = self.native.settings.bigram

@@ -12,7 +12,7 @@ import torch
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_cache.unified_tree_core_interface import EvictDeviceNextNodeResult
 
-from kvcanon.optimized.native_types import SlotsEvicted
+from kvcanon.optimized.native_types import VictimToCopy
 from kvcanon.optimized.sglang.copy_order import NOTHING
 from kvcanon.optimized.sglang.core_state import CoreState
 from kvcanon.optimized.sglang.host_room import expect_copy
@@ -41,25 +41,28 @@ class OfCache(Protocol):
         """SGLang's `UnifiedRadixCache`."""
 
 
-def evict_next(
-    core: CoreState, full: OfCache, kind: ComponentType, short: int
+def copy_first(
+    core: CoreState, full: OfCache, victim: VictimToCopy, kind: ComponentType
 ) -> EvictDeviceNextNodeResult:
-    """Evict a victim, or as many as give what is short; or name one that must be copied first."""
-    # For full data SGLang stops where its allocator has room, which it asks after each victim. For
-    # the others the quota is what it lacks: all victims leave at once. Of windows they are copied
-    # at once, too; for states the controller makes room one by one.
-    together = kind is SWA and not core.copies.order.alone
-    step = core.engine_nodes.evict_step(kind, 1 if kind is FULL else short, together)
-    node, copy_first, _, _, lost, _, device, tokens, host = step
-    if not node:
-        return EvictDeviceNextNodeResult()
-    if copy_first:
-        named = _name_copy(core, step, kind)
-        if named is not None:
-            return named
-        _copy_parts(core, full.cache, node)
-        _, _, _, _, lost, _, device, tokens, host = core.engine_nodes.evict_node(node, kind)
-    # In the order of SGLang's fields: no action, no node to evict, and progress.
+    """Name a victim for the controller to copy, or have it copied and evict it.
+
+    A leaf is copied as a whole if its full data has no copy. What else a node lacks is copied
+    where the walk is of that component.
+    """
+    node, as_leaf, with_it, needed = victim
+    _, windows, states = needed
+    core.copies.order.name_victim(node, with_it)
+    expect_copy(core, needed)
+    if as_leaf:
+        return EvictDeviceNextNodeResult({}, {}, {}, [], node, made_progress=True)
+    if kind is SWA and windows:
+        return EvictDeviceNextNodeResult(
+            made_progress=True, swa_backup_node_id=node, swa_backup_num_tokens=windows
+        )
+    if kind is MAMBA and states:
+        return EvictDeviceNextNodeResult(made_progress=True, mamba_backup_node_id=node)
+    _copy_parts(core, full.cache, node)
+    device, host, tokens, lost = core.engine_nodes.evict_node(node, kind)
     return EvictDeviceNextNodeResult(device, host, tokens, [], None, True, lost)
 
 
@@ -106,29 +109,6 @@ def evict_excess_states(
         if states is not None:
             freed += states
             excess -= 1
-
-
-def _name_copy(
-    core: CoreState, step: SlotsEvicted, kind: ComponentType
-) -> EvictDeviceNextNodeResult | None:
-    """Name a victim for the controller to copy; None where it would not copy it.
-
-    A leaf is copied as a whole if its full data has no copy. What else a node lacks is copied
-    where the walk is of that component.
-    """
-    node, needed = step.node, step.needed
-    _, windows, states = needed
-    core.copies.order.name_victim(node, step.with_it)
-    expect_copy(core, needed)
-    if step.as_leaf:
-        return EvictDeviceNextNodeResult({}, {}, {}, [], node, made_progress=True)
-    if kind is SWA and windows:
-        return EvictDeviceNextNodeResult(
-            made_progress=True, swa_backup_node_id=node, swa_backup_num_tokens=windows
-        )
-    if kind is MAMBA and states:
-        return EvictDeviceNextNodeResult(made_progress=True, mamba_backup_node_id=node)
-    return None
 
 
 def _copy_parts(core: CoreState, controller: Controller, node_id: int) -> None:

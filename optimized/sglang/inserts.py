@@ -63,11 +63,11 @@ def give_back(done: PromptInserted, tokens: torch.Tensor, frontier: int, size: i
     return actions
 
 
-def add_parts(
-    result: InsertResult, core: CoreState, done: PromptInserted, params: InsertParams
-) -> None:
-    """Keep the state that the tree took, and say what became of states and windows."""
-    slots = core.slots
+def result_of(core: CoreState, done: PromptInserted, params: InsertParams) -> InsertResult:
+    """SGLang's result of an insert; keeps the state that the tree took."""
+    slots, size = core.slots, core.slots.page_size
+    # In the order of SGLang's fields: the prefix, the total, and the end.
+    result = InsertResult(done.walked_pages * size, 0, done.end)
     if MAMBA in slots.kinds:
         result.mamba_exist = done.state is None
         if done.state is not None:
@@ -76,15 +76,11 @@ def add_parts(
     hint = params.swa_branching_seqlen
     if hint is not None and SWA in slots.kinds:
         result.swa_branch_inserted = len(params.key) >= hint
-
-
-def record_adopted(
-    result: InsertResult, adopted: tuple[list[tuple[int, int]], list[tuple[int, int]]], size: int
-) -> None:
-    """Add the pages that the tree took, where SGLang asks for them."""
-    result.adopted_ranges = {}
-    full, windows = adopted
-    for first, last in sorted(full):
-        result.record_adopted_range(FULL, first * size, last * size)
-    for first, last in windows:
-        result.record_adopted_range(SWA, first * size, last * size)
+    if done.adopted is not None:
+        result.adopted_ranges = {}
+        full, windows = done.adopted
+        for first, last in sorted(full):
+            result.record_adopted_range(FULL, first * size, last * size)
+        for first, last in windows:
+            result.record_adopted_range(SWA, first * size, last * size)
+    return result

@@ -14,7 +14,7 @@ from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as an
 from sglang.srt.mem_cache.unified_cache.cache_action import BackupKV, MambaEvictExcessPathStates
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
-from kvcanon.optimized.native_types import Amounts, PromptInserted, SlotLists
+from kvcanon.optimized.native_types import Amounts, PromptInserted, SlotLists, VictimToCopy
 from kvcanon.optimized.sglang import copies, device_eviction, host_tier, inserts, walks
 from kvcanon.optimized.sglang.copy_order import CopyStage
 from kvcanon.optimized.sglang.core_state import CoreState
@@ -168,26 +168,29 @@ class KvcanonTreeCore(StorageCalls):
         if done is None:
             empty = calls.InsertResult(prefix_len=0, mamba_exist=True, last_device_node=core.root)
             return answers.InsertStepResult(actions=[], result=empty)
+        if isinstance(done, PromptInserted):
+            return self._end_of(done, params, tokens, frontier)
+        result: answers.InsertStepResult = done
+        return result
+
+    def _end_of(
+        self, done: PromptInserted, params: calls.InsertParams, tokens: torch.Tensor, frontier: int
+    ) -> answers.InsertStepResult:
+        """The result of an insert that leaves more to do than to free slots."""
+        core = self.state
         # Cuts first: what the insert placed is listed as it is after them.
-        actions = copies.follow_cuts(core.copies, done.cuts) if done.cuts else []
-        if done.duplicates or done.replaced is not None or done.locked:
-            actions += inserts.give_back(done, tokens, frontier, self.page_size)
+        actions = copies.follow_cuts(core.copies, done.cuts)
+        actions += inserts.give_back(done, tokens, frontier, self.page_size)
         if done.wanted:
             apart = self._has_states
             actions.append(copies.copy_of(core.copies, done.wanted, done.wanted_end, apart=apart))
-        # In the order of SGLang's fields: the prefix, the total, and the end.
-        result = calls.InsertResult(done.walked_pages * self.page_size, 0, done.end)
-        if core.slots.has_parts:
-            inserts.add_parts(result, core, done, params)
-            if done.state is not None and self._states_per_path >= 0:
-                actions.append(MambaEvictExcessPathStates(done.end))
-        if done.adopted is not None:
-            inserts.record_adopted(result, done.adopted, self.page_size)
-        return answers.InsertStepResult(actions, result)
+        if done.state is not None and self._states_per_path >= 0:
+            actions.append(MambaEvictExcessPathStates(done.end))
+        return answers.InsertStepResult(actions, inserts.result_of(core, done, params))
 
     def _insert_of_session(
         self, params: calls.InsertParams, tokens: torch.Tensor, frontier: int
-    ) -> PromptInserted | None:
+    ) -> object:
         """Insert a key whose events name its session."""
         self.kv_events.move(None)
         done = self.state.engine_nodes.insert(self.state, params, tokens, frontier)
@@ -291,7 +294,18 @@ class KvcanonTreeCore(StorageCalls):
         short = quota - tracker.get(component_type, 0)
         if short <= 0 or walked is not component_type:
             return answers.EvictDeviceNextNodeResult()
-        return device_eviction.evict_next(self.state, self._full, component_type, short)
+        core = self.state
+        # For full data SGLang stops where its allocator has room, which it asks after each victim.
+        # For the others the quota is what it lacks: all victims leave at once. Of windows they are
+        # copied at once, too; for states the controller makes room one by one.
+        together = component_type is SWA and not core.copies.order.alone
+        step = core.engine_nodes.evict_step(
+            component_type, 1 if component_type is FULL else short, together
+        )
+        if isinstance(step, VictimToCopy):
+            return device_eviction.copy_first(core, self._full, step, component_type)
+        result: answers.EvictDeviceNextNodeResult = step
+        return result
 
     def finish_swa_state_eviction(self, node_id: int) -> answers.EvictDeviceNextNodeResult:
         """Evict a node's window data, after the attempt to copy it."""

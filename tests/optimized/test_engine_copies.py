@@ -8,9 +8,9 @@ from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fast.engine_nodes import KINDS, Side, listed_by_kind
+from fast.engine_nodes import KINDS, Side, StepResult, listed_by_kind
 from fast.nodes import FULL, MAMBA, SWA
-from kvcanon.optimized.native_types import SlotLists
+from kvcanon.optimized.native_types import SlotLists, SlotsEvicted, VictimToCopy
 from kvcanon.spec.errors import BadArgument, OutOfSlots
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
@@ -64,7 +64,7 @@ def test_what_was_copied_is_read_and_loaded(on_device: bool) -> None:
     side = hybrid(on_device=on_device)
     end = inserted(side)
     assert copied(side, end) == [end]
-    step = side.engine.evict_step(FULL, 4)
+    step = side.evict(FULL, 4)
     assert (step.lost, listed_by_kind(step.device)["full"]) == (0, [[10, 11, 12, 13]])
     found = side.match(*PROMPT)
     waits = (found.host_hit_length, found.swa_host_hit_length, found.mamba_host_hit_length)
@@ -187,16 +187,16 @@ def test_victims_that_a_walk_needs_are_named_together() -> None:
     first = side.insert(torch.arange(2), 1, 2).end
     second = side.insert(torch.arange(10, 12), 3, 4).end
     side.insert(torch.arange(20, 22), 5, 6)
-    alone = side.engine.evict_step(SWA, 3)
-    assert (alone.node, alone.as_leaf, alone.with_it, alone.needed) == (first, True, (), (2, 2, 0))
-    step = side.engine.evict_step(SWA, 3, together=True)
+    alone = side.to_copy(SWA, 3, together=False)
+    assert (alone.node, alone.as_leaf, alone.with_it, alone.needed) == (first, True, [], (2, 2, 0))
+    step = side.to_copy(SWA, 3)
     assert (step.node, step.as_leaf, step.with_it) == (first, True, [second])
     assert step.needed == (4, 4, 0)
     # Of full data, who leaves next depends on who has left.
-    assert len(side.engine.evict_step(FULL, 5, together=True).with_it) == 0
+    assert side.to_copy(FULL, 5).with_it == []
     # One that needs no copy would leave between the two.
     side.engine.add_host_copy([second], torch.arange(100, 102), torch.arange(200, 202), None)
-    assert len(side.engine.evict_step(SWA, 6, together=True).with_it) == 0
+    assert side.to_copy(SWA, 6).with_it == []
 
 
 def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
@@ -205,10 +205,10 @@ def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
     first = side.insert(torch.arange(2), 1, 2).end
     second = side.insert(torch.arange(10, 12), 3, 4).end
     side.engine.add_host_copy([second], torch.arange(100, 102), None, None)
-    assert len(side.engine.evict_step(SWA, 4, together=True).with_it) == 0
+    assert side.to_copy(SWA, 4).with_it == []
     # The other way round each has what it needs.
     side.match(1, 2)
-    step = side.engine.evict_step(SWA, 4, together=True)
+    step = side.to_copy(SWA, 4)
     assert (step.node, step.with_it, step.needed) == (second, [first], (2, 4, 0))
 
 
@@ -250,12 +250,13 @@ class Walk:
         """Evict windows, and copy them first."""
         left, engine = amount, self.side.engine
         while left > 0:
-            step = engine.evict_step(SWA, left, self.together)
-            if not step.node:
-                return
-            if step.copy_first:
+            step: object = engine.evict_step(SWA, left, self.together)
+            if isinstance(step, VictimToCopy):
                 self._copy([step.node, *step.with_it])
                 step = engine.evict_node(step.node, FULL if step.as_leaf else SWA)
+            assert isinstance(step, (StepResult, SlotsEvicted))
+            if not step.tokens:
+                return
             self._count(step.host)
             left -= step.tokens.get("swa", 0)
 

@@ -9,9 +9,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fast.engine_nodes import KINDS, Key, MatchResult, Params, Reader, Side, listed_by_kind
+from fast.engine_nodes import (
+    KINDS,
+    RESULTS,
+    Inserted,
+    InsertStep,
+    Key,
+    Params,
+    Reader,
+    Side,
+    listed_by_kind,
+)
 from fast.nodes import FULL, MAMBA, listed, made
 from kvcanon.optimized import _core
+from kvcanon.optimized.native_types import PromptInserted
 from kvcanon.optimized.sglang.slot_table import HostSlots
 from kvcanon.spec.errors import BadArgument, CacheUnusable, OutOfSlots
 from kvcanon.spec.types import WritePolicy
@@ -49,6 +60,26 @@ def test_slots_that_cannot_be_placed_refuse_the_insert(wrong: torch.Tensor) -> N
     assert side.slots_of(done.end) == [*range(100, 116)]
     with pytest.raises(OutOfSlots):
         side.insert(torch.arange(2), 50, 51)
+
+
+def test_an_insert_that_leaves_nothing_to_do_is_the_engines_own() -> None:
+    """With the prefix that was there and its end, and the slots that nodes had before."""
+    side = Side(page_size=2, window=4)
+    plain: dict[str, object] = {"track_adopted_ranges": False}
+    first = side.insert(torch.arange(4), 1, 2, 3, 4, frontier=4, **plain)
+    assert first == InsertStep([], Inserted(0, 0, first.result.end))
+    step = side.insert(torch.arange(20, 24), 1, 2, 3, 4, **plain)
+    ((freed,), kind) = step.actions[0]
+    assert (freed.tolist(), kind) == ([0, 1, 2, 3], "full")
+    assert step.result == Inserted(4, 0, first.result.end)
+    # Duplicates, and what is asked for, are for Python.
+    again = side.insert(torch.arange(30, 34), 1, 2, 3, 4, **plain)
+    assert (again.duplicates, again.adopted) == ([(0, 2)], None)
+    for asked in ({"swa_branching_seqlen": 4}, {"track_adopted_ranges": True}):
+        done = side.insert(torch.arange(4), 7, len(asked), 8, 9, **{**plain, **asked})
+        assert isinstance(done, PromptInserted)
+    with_states = Side(mamba=True)
+    assert isinstance(with_states.insert(torch.arange(1), 1, **plain), PromptInserted)
 
 
 def test_an_insert_tells_who_copies_what_to_copy() -> None:
@@ -119,8 +150,8 @@ def test_victims_give_their_slots_back(on_device: bool) -> None:
     states = side.device[2]
     assert states is not None
     states.put(side.nodes.slots(done.end, None, MAMBA), torch.tensor([7]))
-    step = side.engine.evict_step(MAMBA, 1)
-    assert (step.copy_first, step.as_leaf, step.lost) == (False, False, 2)
+    step = side.evict(MAMBA, 1)
+    assert (step.cache_actions, step.node_id, step.made_progress, step.lost) == ([], None, True, 2)
     # The node of the last window, and its state.
     freed = listed_by_kind(step.device)
     assert freed == {"swa": [[12, 13]], "mamba": [[7]], "full": [[12, 13]]}
@@ -131,8 +162,7 @@ def test_victims_give_their_slots_back(on_device: bool) -> None:
 def test_no_victim_and_no_amount() -> None:
     """Nothing to evict is an answer; no amount, and no such component, are refused."""
     side = Side()
-    nothing = side.engine.evict_step(FULL, 5)
-    assert (nothing.node, nothing.device, nothing.tokens, nothing.host) == (0, {}, {}, {})
+    assert side.evict(FULL, 5) == ({}, {}, {}, [], None, False, 0)
     for component, amount in ((FULL, 0), (FULL, -1), (3, 1), (-1, 1)):
         with pytest.raises(BadArgument):
             side.engine.evict_step(component, amount)
@@ -225,8 +255,8 @@ def test_engine_nodes_do_what_nodes_do(
                 assert path[first:last] == given_slots[first:last].tolist()
         else:
             step = nodes.evict_step(FULL, number + 1)
-            left = side.engine.evict_step(FULL, number + 1)
-            assert (left.node, left.lost) == (step.node, step.lost)
+            left = side.evict(FULL, number + 1)
+            assert (left.made_progress, left.lost) == (step.node != 0, step.lost)
             counts = [None if rows is None else len(rows) for rows in listed(step.device)]
             assert [left.tokens.get(kind) for kind in KINDS] == counts
             sizes = {kind: sum(map(len, each)) for kind, each in left.device.items()}
@@ -236,12 +266,12 @@ def test_engine_nodes_do_what_nodes_do(
 def test_a_cache_that_is_closed_refuses() -> None:
     """As every call of it."""
     core, nodes = made()
-    table = HostSlots(16, 1)
-    engine = _core.EngineNodes(nodes, MatchResult, KINDS, (table, None, None), (None,) * 3, 1)
+    rest = KINDS, (HostSlots(16, 1), None, None), (None, None, None)
+    engine = _core.EngineNodes(nodes, RESULTS, *rest, 1)
     core._close()
     with pytest.raises((BadArgument, CacheUnusable)):
         engine.insert(Reader(), Params(Key(array("q", [1]))), torch.tensor([1]), 0)
     with pytest.raises(BadArgument, match="14 fields of a match"):
-        _core.EngineNodes(nodes, Params, KINDS, (table, None, None), (None,) * 3, 1)
+        _core.EngineNodes(nodes, RESULTS._replace(match=Params), *rest, 1)
     with pytest.raises(BadArgument, match="state_grid"):
-        _core.EngineNodes(nodes, MatchResult, KINDS, (table, None, None), (None,) * 3, 0)
+        _core.EngineNodes(nodes, RESULTS, *rest, 0)

@@ -22,14 +22,14 @@ namespace {
 constexpr size_t MATCH_FIELDS = 14;
 
 // Never released.
-PyObject *inserted_type = nullptr, *evicted_type = nullptr;
+PyObject *inserted_type = nullptr, *evicted_type = nullptr, *to_copy_type = nullptr;
 
 struct Names {
     Name key{"key"}, token_ids{"token_ids"}, extra_key{"extra_key"}, cache_salt{"cache_salt"},
         limit{"limit"}, prev_prefix_len{"prev_prefix_len"}, inserted_len{"inserted_len"},
         mamba_value{"mamba_value"}, priority{"priority"}, prompt{"prompt"},
-        track_adopted_ranges{"track_adopted_ranges"}, follow_cuts{"follow_cuts"}, table{"table"},
-        get{"get"}, put_parts{"put_parts"};
+        track_adopted_ranges{"track_adopted_ranges"}, swa_branching_seqlen{"swa_branching_seqlen"},
+        follow_cuts{"follow_cuts"}, table{"table"}, get{"get"}, put_parts{"put_parts"};
 };
 
 const Names& names() {
@@ -116,7 +116,7 @@ nb::object do_match(EngineNodes& self, nb::handle core, nb::handle params) {
     // In the order of SGLang's fields: after the prefix on the device its end, and twice the end of
     // all of it, as host node and as best match. All beyond the device is there after a load. The
     // last says nothing of a shorter prefix.
-    return named_tuple(self.match_result.ptr(), device, found.device_end, found.end, found.end,
+    return named_tuple(self.match.ptr(), device, found.device_end, found.end, found.end,
                        reached - device, found.host_only[SWA] * size, branch,
                        found.host_only[MAMBA], of_states, nb::none(), walked, actions, last,
                        nb::none());
@@ -175,6 +175,20 @@ nb::list locked_windows(EngineNodes& self, const std::vector<AdoptedWindow>& win
     return listed;
 }
 
+// SGLang's result of an insert that leaves nothing to do but to free what nodes had before.
+nb::object inserted_whole(const EngineNodes& self, const NodeInserted& done,
+                          const nb::object& replaced) {
+    nb::list actions;
+    if (!replaced.is_none()) {
+        nb::list freed;
+        freed.append(replaced);
+        actions.append(self.free_slots(freed, self.kinds[FULL]));
+    }
+    // In the order of SGLang's fields: the prefix, the total, and the end.
+    const int64_t prefix = done.walked_pages * self.config().page_size;
+    return self.insert_step(actions, self.insert(prefix, 0, done.end));
+}
+
 nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::handle slots,
                      int64_t freed_window_tokens) {
     CacheCore& cache = self.nodes.core;
@@ -213,13 +227,17 @@ nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::
     const nb::object replaced = replace_healed(self, done.healed, slots, numbers);
     const bool is_locked = std::any_of(done.windows.begin(), done.windows.end(),
                                        [](const AdoptedWindow& each) { return each.locked; });
+    const nb::object adopted = adopted_if_asked(params, done);
     // Copies to the host follow the cuts.
-    const bool copies = self.config().host_tier();
-    return named_tuple(
-        inserted_type, done.end, done.walked_pages, adopted_if_asked(params, done), replaced,
-        is_locked ? nb::object(locked_windows(self, done.windows)) : nothing(), state_row_of(done),
-        list_or_nothing(done.duplicates, pages_of), copies ? nb::cast(done.wanted) : nothing(),
-        done.wanted_end, copies ? nb::object(cuts_of(done.cuts)) : nothing());
+    const bool copies = self.config().host_tier() && !(done.wanted.empty() && done.cuts.empty());
+    const bool has_rest = copies || is_locked || !done.duplicates.empty() || !adopted.is_none() ||
+                          self.config().mamba || !name.swa_branching_seqlen.of(params).is_none();
+    if (!has_rest) return inserted_whole(self, done, replaced);
+    return named_tuple(inserted_type, done.end, done.walked_pages, adopted, replaced,
+                       is_locked ? nb::object(locked_windows(self, done.windows)) : nothing(),
+                       state_row_of(done), list_or_nothing(done.duplicates, pages_of),
+                       copies ? nb::cast(done.wanted) : nothing(), done.wanted_end,
+                       copies ? nb::object(cuts_of(done.cuts)) : nothing());
 }
 
 void add_freed(const EngineNodes& self, Freed& freed, Component component, const Slots& from,
@@ -240,49 +258,55 @@ Counts needed_of(const EngineNodes& self, const Counts& lacks) {
     return needed;
 }
 
-nb::object evicted_of(const EngineNodes& self, const EvictStep& step) {
-    const Freed device = freed_of(self, step.journal.freed, GPU),
-                host = freed_of(self, step.journal.freed, CPU);
-    return named_tuple(evicted_type, step.node, step.copy_first, step.whole && step.unbacked,
-                       list_or_nothing(step.with_it, [](const auto& all) { return nb::cast(all); }),
-                       step.lost * self.config().page_size, three_of(needed_of(self, step.lacks)),
-                       device.slots, device.amounts, host.slots);
-}
-
 nb::object do_evict_step(EngineNodes& self, nb::handle component, nb::handle amount,
                          bool together) {
     const Component of = component_of(component);
     const int64_t wanted = whole_number(amount, "amount"), size = self.page_tokens(of);
     if (wanted < 1) throw BadArgument("amount", "is " + std::to_string(wanted) + "; at least 1");
     CacheCore& cache = self.nodes.core;
-    return evicted_of(self, cache.operate(Operation::EVICT, [&] {
+    const EvictStep step = cache.operate(Operation::EVICT, [&] {
         return evict_step(cache.state, of, (wanted - 1) / size + 1, together);
-    }));
+    });
+    if (step.copy_first) {
+        return named_tuple(to_copy_type, step.node, step.whole && step.unbacked, step.with_it,
+                           three_of(needed_of(self, step.lacks)));
+    }
+    const Freed device = freed_of(self, step.journal.freed, GPU),
+                host = freed_of(self, step.journal.freed, CPU);
+    // In the order of SGLang's fields: no action, no node to evict, and whether one left.
+    return self.eviction_step(device.slots, host.slots, device.amounts, nb::list(), nb::none(),
+                              step.node != 0, step.lost * self.config().page_size);
 }
 
 nb::object do_evict_node(EngineNodes& self, uint64_t node, nb::handle component) {
     CacheCore& cache = self.nodes.core;
-    return evicted_of(self, cache.operate(Operation::EVICT, [&] {
+    const EvictStep step = cache.operate(Operation::EVICT, [&] {
         return evict_node(cache.state, node_at(cache.state, node), component_of(component));
-    }));
+    });
+    const Freed device = freed_of(self, step.journal.freed, GPU),
+                host = freed_of(self, step.journal.freed, CPU);
+    return named_tuple(evicted_type, device.slots, host.slots, device.amounts,
+                       step.lost * self.config().page_size);
 }
 
 void find_results() {
     if (evicted_type != nullptr) return;
     const nb::module_ types = nb::module_::import_("kvcanon.optimized.native_types");
     inserted_type = nb::object(types.attr("PromptInserted")).release().ptr();
-    // Last, since it says that both are there.
+    to_copy_type = nb::object(types.attr("VictimToCopy")).release().ptr();
+    // Last, since it says that all are there.
     evicted_type = nb::object(types.attr("SlotsEvicted")).release().ptr();
 }
 
-void make_engine_nodes(EngineNodes* self, nb::handle_t<NodesView> nodes, nb::handle match_result,
+void make_engine_nodes(EngineNodes* self, nb::handle_t<NodesView> nodes, nb::handle results,
                        nb::handle kinds, nb::handle device_slots, nb::handle host_slots,
                        int64_t state_grid) {
     find_torch();
     find_results();
-    if (nb::len(nb::object(nb::getattr(match_result, "_fields", nb::tuple()))) != MATCH_FIELDS) {
-        throw BadArgument("match_result", "is no named tuple with SGLang's " +
-                                              std::to_string(MATCH_FIELDS) + " fields of a match");
+    const nb::object match(results[0]);
+    if (nb::len(nb::object(nb::getattr(match, "_fields", nb::tuple()))) != MATCH_FIELDS) {
+        throw BadArgument("results", "have no named tuple with SGLang's " +
+                                         std::to_string(MATCH_FIELDS) + " fields of a match");
     }
     if (state_grid < 1) throw BadArgument("state_grid", "is less than 1");
     const auto at = [](nb::handle three, Component component) {
@@ -290,7 +314,11 @@ void make_engine_nodes(EngineNodes* self, nb::handle_t<NodesView> nodes, nb::han
     };
     new (self) EngineNodes{nb::borrow(nodes),
                            *nb::inst_ptr<NodesView>(nodes),
-                           nb::borrow(match_result),
+                           match,
+                           nb::object(results[1]),
+                           nb::object(results[2]),
+                           nb::object(results[3]),
+                           nb::object(results[4]),
                            {nb::object(kinds[0]), nb::object(kinds[1]), nb::object(kinds[2])},
                            {{at(device_slots, FULL), at(host_slots, FULL)},
                             {at(device_slots, SWA), at(host_slots, SWA)},
@@ -311,8 +339,8 @@ Freed freed_of(const EngineNodes& self, const Runs (&freed)[COMPONENTS][MEDIA], 
 
 void bind_engine_nodes(nb::module_& m) {
     nb::class_<EngineNodes> nodes(m, "EngineNodes", docs::ENGINE_NODES);
-    nodes.def("__init__", &make_engine_nodes, "nodes"_a, "match_result"_a, "kinds"_a,
-              "device_slots"_a, "host_slots"_a, "state_grid"_a, nb::sig(docs::ENGINE_NODES_INIT));
+    nodes.def("__init__", &make_engine_nodes, "nodes"_a, "results"_a, "kinds"_a, "device_slots"_a,
+              "host_slots"_a, "state_grid"_a, nb::sig(docs::ENGINE_NODES_INIT));
     const auto add = [&nodes](const char* name, auto function, const Docstring& doc,
                               const auto&... arguments) {
         nodes.def(name, function, arguments..., nb::sig(doc.signature), doc.text);

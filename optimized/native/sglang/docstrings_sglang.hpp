@@ -40,19 +40,21 @@ request crosses into this module once a call, and no Python code runs for it her
 with a namespace or a limit and for slots on a device.)";
 
 constexpr const char* ENGINE_NODES_INIT =
-    "def __init__(self, nodes: Nodes, match_result: type, kinds: tuple[object, object, object], "
+    "def __init__(self, nodes: Nodes, results: ResultTypes, kinds: tuple[object, object, object], "
     "device_slots: SlotsByComponent, host_slots: SlotsByComponent, state_grid: int) -> None";
 
 constexpr Docstring ENGINE_MATCH{
     "def match(self, core: PromptReader, params: object) -> object",
-    R"(Find the longest usable prefix of `params.key`, as `Nodes.match`; returns a `match_result`.)"};
+    R"(Find the longest usable prefix of `params.key`, as `Nodes.match`; returns a `results.match`.)"};
 
 constexpr Docstring ENGINE_INSERT{
     "def insert(self, core: PromptReader, params: object, slots: torch.Tensor, "
-    "freed_window_tokens: int) -> PromptInserted | None",
-    R"(Insert `params.key` with its token slots, as `Nodes.insert`; None for less than a page.
+    "freed_window_tokens: int) -> object",
+    R"(Insert `params.key` with its token slots, as `Nodes.insert`.
 
-`freed_window_tokens` is how many tokens of the request have no window slots any more.
+`freed_window_tokens` is how many tokens of the request have no window slots any more. Returns a
+`results.insert_step`; a `PromptInserted` where there is more to do than to free slots that nodes
+had before; None for less than a page.
 
 Raises:
     BadArgument: slots out of range, or too few; nothing has changed then.)"};
@@ -62,11 +64,13 @@ constexpr Docstring ENGINE_SLOTS{
     R"(Return the full token slots on the device from below a node down to another.)"};
 
 constexpr Docstring ENGINE_EVICT_STEP{
-    "def evict_step(self, component: int, amount: int, together: bool = False) -> SlotsEvicted",
+    "def evict_step(self, component: int, amount: int, together: bool = False) -> "
+    "object",
     R"(Evict victims until this many tokens, or states, came free, as `Nodes.evict_step`.
 
-Where the first must be copied, and what it lacks is of this component, the others that must be
-copied are named as well if they are copied `together`.)"};
+Returns a `results.eviction_step`, or the
+`VictimToCopy` that must be copied before anything leaves. Where what it
+lacks is of this component, others that are needed are named as well if they are copied `together`.)"};
 
 constexpr Docstring ENGINE_EVICT_NODE{
     "def evict_node(self, node: int, component: int) -> SlotsEvicted",

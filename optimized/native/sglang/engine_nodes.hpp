@@ -45,8 +45,8 @@ struct EngineNodes {
     // Keeps the nodes alive.
     nanobind::object owner;
     NodesView& nodes;
-    // Of SGLang: the type of a match, and its component by number.
-    nanobind::object match_result;
+    // Of SGLang: what makes its results (`ResultTypes`), and its component by number.
+    nanobind::object match, eviction_step, insert, insert_step, free_slots;
     nanobind::object kinds[COMPONENTS];
     Slots slots[COMPONENTS][MEDIA];
     // Where states can be kept besides at the end of a prompt, in tokens.

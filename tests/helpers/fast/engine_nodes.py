@@ -10,7 +10,7 @@ from attrs import Factory, define, field
 
 from fast.nodes import made
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import NodeCuts, SlotLists
+from kvcanon.optimized.native_types import NodeCuts, ResultTypes, SlotLists, VictimToCopy
 from kvcanon.optimized.sglang.slot_table import DeviceSlots, HostSlots, SlotTable
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
@@ -36,6 +36,43 @@ class MatchResult(NamedTuple):
     full_device_match_len: int | None
 
 
+class Inserted(NamedTuple):
+    """The first fields of SGLang's result of an insert, in their order."""
+
+    prefix_len: int
+    total_len: int
+    end: int
+
+
+class InsertStep(NamedTuple):
+    """The fields of SGLang's step of an insert, in their order."""
+
+    actions: list[object]
+    result: Inserted
+
+
+class FreeSlots(NamedTuple):
+    """The fields of SGLang's action that frees slots, in their order."""
+
+    slots: list[torch.Tensor]
+    kind: str
+
+
+class StepResult(NamedTuple):
+    """The fields of SGLang's step of an eviction, in their order."""
+
+    device: SlotLists
+    host: SlotLists
+    tokens: dict[str, int]
+    cache_actions: list[object]
+    node_id: int | None
+    made_progress: bool
+    lost: int
+
+
+RESULTS = ResultTypes(MatchResult, StepResult, Inserted, InsertStep, FreeSlots)
+
+
 @define
 class Key:
     """What is read of SGLang's `RadixKey`."""
@@ -56,6 +93,7 @@ class Params:
     mamba_value: object = None
     priority: int | None = 0
     track_adopted_ranges: bool = True
+    swa_branching_seqlen: int | None = None
 
 
 @define
@@ -113,7 +151,7 @@ class Side:
             self.host = [HostSlots(self.host_slots, size) for size in sizes]
         full, swa, states = self.host
         self.engine = _core.EngineNodes(
-            self.nodes, MatchResult, KINDS, self.device, (full, swa, states), 4
+            self.nodes, RESULTS, KINDS, self.device, (full, swa, states), 4
         )
 
     def _table(self, page_size: int) -> SlotTable:
@@ -133,6 +171,18 @@ class Side:
         return self.engine.insert(
             self.reader, Params(Key(array("q", tokens)), **params), slots, frontier
         )
+
+    def evict(self, component: int, amount: int) -> StepResult:
+        """Evict victims that need no copy."""
+        step = self.engine.evict_step(component, amount)
+        assert isinstance(step, StepResult)
+        return step
+
+    def to_copy(self, component: int, amount: int, *, together: bool = True) -> VictimToCopy:
+        """The victim that must be copied first."""
+        step = self.engine.evict_step(component, amount, together)
+        assert isinstance(step, VictimToCopy)
+        return step
 
     def slots_of(self, end: int) -> list[int]:
         """The slots of the whole path to a node."""
