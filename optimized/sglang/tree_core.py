@@ -207,7 +207,10 @@ class KvcanonTreeCore(StorageCalls):
 
     def end_insert(self) -> list[object]:
         """Return what is left to do: copies, each on its own, that could not be made as one."""
-        return copies.end_insert(self.state.copies)
+        copied = self.state.copies
+        if not (copied.joined or copied.new_names) and copied.order.stage is CopyStage.NONE:
+            return []
+        return copies.end_insert(copied)
 
     # Locks.
 
