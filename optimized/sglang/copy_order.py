@@ -112,11 +112,12 @@ class CopyOrder:
         self.stage, self.expected = CopyStage.NONE, NOTHING
 
     def ends_apart(self) -> bool:
-        """Whether a copy of several victims was not made, so that each is named alone."""
-        if self.stage not in (CopyStage.NAMED, CopyStage.PLANNED) or len(self.nodes) == 1:
+        """End a copy that was not made; returns whether its victims are named one by one now."""
+        if self.stage not in (CopyStage.NAMED, CopyStage.PLANNED):
             return False
-        self.stage, self.expected, self.alone = CopyStage.NONE, NOTHING, True
-        return True
+        self.stage, self.expected = CopyStage.NONE, NOTHING
+        self.alone = self.alone or len(self.nodes) > 1
+        return len(self.nodes) > 1
 
     def end_walk(self) -> None:
         """End the walk of an eviction, and forget which host pools had too few slots."""

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from sglang.srt.mem_cache import base_prefix_cache, cache_init_params, hicache_storage
-from sglang.srt.mem_cache.unified_cache import unified_tree_core
+from sglang.srt.mem_cache.unified_cache import cache_action, unified_tree_core
 from sglang.srt.mem_cache.unified_cache import unified_tree_core_interface as interface
 
 OBJECTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
@@ -23,6 +23,14 @@ OBJECTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
         (
             *("DecLockRefParams", "DecLockRefResult", "IncLockRefResult", "InsertParams"),
             *("InsertResult", "MatchPrefixParams", "MatchResult"),
+        ),
+    ),
+    (
+        cache_action,
+        (
+            *("BackupKV", "FreeComponentDeviceSlot", "FreeComponentHostSlot", "FreeDeviceKV"),
+            *("FreeDeviceKVFullOnly", "MambaEvictExcessPathStates", "RebuildFullToSWAMapping"),
+            *("RecoverSWAWithLockedFull", "UpdatePendingBackupOnNodeSplit"),
         ),
     ),
     (hicache_storage, ("PoolTransfer", "PoolTransferResult")),
@@ -200,6 +208,15 @@ MatchResult(device_prefix_len, last_device_node, last_host_node, best_match_node
     host_hit_length, swa_host_hit_length, swa_branching_seqlen, mamba_host_hit_length,
     mamba_branching_seqlen, cache_protected_len, full_kv_hit_length, cache_actions,
     last_visited_node_id, full_device_match_len)
+BackupKV(node_ids)
+FreeComponentDeviceSlot(indices, component_type)
+FreeComponentHostSlot(host_indices, component_type)
+FreeDeviceKV(indices)
+FreeDeviceKVFullOnly(indices)
+MambaEvictExcessPathStates(tail_node_id, component_type)
+RebuildFullToSWAMapping(full_indices, swa_indices, component_type)
+RecoverSWAWithLockedFull(node_id, kept_full, incoming_full, component_type)
+UpdatePendingBackupOnNodeSplit(ack_id, old_node_id, new_node_id, new_child_node_id, component_type)
 PoolTransfer(name, host_indices, device_indices, keys, hit_policy, nodes_to_load,
     indices_from_pool, block_pages, group_pages)
 PoolTransferResult(kv_hit_pages, extra_pool_hit_pages, restorable_prefix_pages)

@@ -126,8 +126,11 @@ def test_victims_whose_copy_was_not_made_are_named_alone(is_planned: bool) -> No
     assert order.ends_apart()
     assert (order.alone, order.stage) == (True, CopyStage.NONE)
     order.name_victim(8)
+    order.expect((3, 0, 0), (1, 0, 0))
     assert not order.ends_apart()
     assert order.alone
+    # Room that is asked for now is for something else: the victim leaves without a copy.
+    assert not order.needs(FULL)
     order.end_walk()
     assert not order.alone
 
