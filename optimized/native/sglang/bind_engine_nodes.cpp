@@ -185,7 +185,7 @@ nb::object inserted_whole(const EngineNodes& self, const NodeInserted& done,
         actions.append(self.free_slots(freed, self.kinds[FULL]));
     }
     // In the order of SGLang's fields: the prefix, the total, and the end.
-    const int64_t prefix = done.walked_pages * self.config().page_size;
+    const int64_t prefix = done.walked_pages * self.page_tokens(FULL);
     return self.insert_step(actions, self.insert(prefix, 0, done.end));
 }
 
