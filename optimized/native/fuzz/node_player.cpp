@@ -289,14 +289,15 @@ void NodePlayer::copy_together(const EvictStep& step, Component of, int64_t want
     for (const uint64_t each : step.with_it) victims.push_back(node_at(state_, each));
     Counts free;
     for (const Component each : ALL_COMPONENTS) free[each] = state_.free_slots(each, CPU);
-    const HostRoom room =
-        make_host_room_for(state_, victims, {true, true, true}, free, bytes_.coin());
+    const bool locks = bytes_.coin();
+    const HostRoom room = make_host_room_for(state_, victims, {true, true, true}, free, locks);
     const PairedSlots read = slots_to_back_up(state_, victims);
     for (const Component each : ALL_COMPONENTS) {
         require(read.slots.of[each].slots() == step.lacks[each], "a victim lacks something else");
     }
     require(room.fits == (room.nodes == victims.size()), "other nodes have room");
-    if (!room.fits) return require(victims.size() == 1, "several victims have no room");
+    // A copy before an eviction locks nothing; a lock keeps copies of the nodes above, too.
+    if (!room.fits) return require(locks || victims.size() == 1, "several victims have no room");
     require(back_up(victims, true), "a copy that has room was refused");
     const EvictStep left = evict_step(state_, of, wanted);
     for (const Node* each : victims) {
