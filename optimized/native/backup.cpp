@@ -9,20 +9,6 @@
 
 namespace kvcanon {
 
-namespace {
-
-// Whether the host has slots for a node's copy, after evictions there.
-bool has_host_slots(State& state, const Node* node, const std::vector<Part>& parts,
-                    Departures* departures = nullptr) {
-    Counts needed;
-    for (const Part& part : parts) {
-        needed[part.component] = node->data[part.component].slots(GPU).slots();
-    }
-    return free_host_slots(state, needed, departures);
-}
-
-}  // namespace
-
 std::vector<Part> missing(const State& state, Node* node) {
     std::vector<Part> parts;
     for (const Component component : {FULL, SWA, MAMBA}) {
@@ -32,6 +18,14 @@ std::vector<Part> missing(const State& state, Node* node) {
         }
     }
     return parts;
+}
+
+Counts counted(const std::vector<Part>& parts, Medium medium) {
+    Counts counts;
+    for (const Part& part : parts) {
+        counts[part.component] += part.node->data[part.component].slots(medium).slots();
+    }
+    return counts;
 }
 
 std::vector<Node*> backup_chain(const State& state, Node* node) {
@@ -55,7 +49,7 @@ std::vector<uint64_t> back_up(State& state, Node* node) {
     for (Node* each : backup_chain(state, node)) {
         const std::vector<Part> parts = missing(state, each);
         if (parts.empty()) continue;
-        if (!has_host_slots(state, each, parts)) break;
+        if (!free_host_slots(state, counted(parts, GPU))) break;
         Hold& held = hold(state, each, state.config.swa() ? each->start : -1);
         transfers.push_back(enqueue(state, Direction::BACKUP, parts, held));
     }
@@ -64,7 +58,7 @@ std::vector<uint64_t> back_up(State& state, Node* node) {
 
 void back_up_victim(State& state, Departures& departures, Node* victim) {
     const std::vector<Part> parts = missing(state, victim);
-    if (parts.empty() || !has_host_slots(state, victim, parts, &departures)) return;
+    if (parts.empty() || !free_host_slots(state, counted(parts, GPU), &departures)) return;
     if (departures.copy_id == 0) {
         Hold& held = hold(state, state.root, -1);
         departures.copy_id = begin(state, Direction::BACKUP, held).transfer_id;

@@ -12,6 +12,9 @@ namespace kvcanon {
 // The components that a node has on the device and not on the host.
 std::vector<Part> missing(const State& state, Node* node);
 
+// How many slots parts have on a medium, by component.
+Counts counted(const std::vector<Part>& parts, Medium medium);
+
 // The nodes to copy so that this node is usable from the host, in the order of the copies: those on
 // its path, root first, and those with window data that was healed after they were copied.
 std::vector<Node*> backup_chain(const State& state, Node* node);

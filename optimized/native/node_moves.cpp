@@ -18,14 +18,6 @@ namespace kvcanon {
 
 namespace {
 
-Counts counted(const std::vector<Part>& parts, Medium medium) {
-    Counts counts;
-    for (const Part& part : parts) {
-        counts[part.component] += part.node->data[part.component].slots(medium).slots();
-    }
-    return counts;
-}
-
 // Leave parts of other components out.
 void keep_wanted(std::vector<Part>& parts, const bool (&wanted)[COMPONENTS]) {
     parts.erase(std::remove_if(parts.begin(), parts.end(),

@@ -12,14 +12,6 @@ namespace {
 // Each is compared with all before it, and with those that would make room for them.
 constexpr size_t MOST_TOGETHER = 16;
 
-Counts lacks_of(const State& state, Node* node) {
-    Counts lacks;
-    for (const Part& part : missing(state, node)) {
-        lacks[part.component] += node->data[part.component].slots(GPU).slots();
-    }
-    return lacks;
-}
-
 // Whether the first nodes of a queue have so many host slots of a component, each of them as `may`
 // says.
 template <typename May>
@@ -62,7 +54,7 @@ Together victims_together(const State& state, Component component, int64_t enoug
     int64_t slots = 0;
     bool is_one_unbacked = false;
     visit_in_order(state, queue_of(component, GPU), [&](Node* node, const Candidate&) {
-        const Counts lacks = lacks_of(state, node);
+        const Counts lacks = counted(missing(state, node), GPU);
         if (!lacks) return false;
         const bool is_backed = node->data[FULL].on(CPU);
         // Room for full data may cost it the copy that it has.

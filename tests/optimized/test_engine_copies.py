@@ -212,6 +212,19 @@ def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
     assert (step.node, step.with_it, step.needed) == (second, [first], (2, 4, 0))
 
 
+def test_sixteen_victims_at_most_are_copied_together() -> None:
+    """Each is compared with all before it; the rest is named once these have left."""
+    side = Side(window=2, policy=WritePolicy.WRITE_BACK, slots=40, host_slots=40)
+    for at in range(20):
+        side.insert(torch.arange(2), 2 * at, 2 * at + 1)
+    step = side.to_copy(SWA, 40)
+    assert (len(step.with_it), step.needed) == (15, (32, 32, 0))
+    nodes = [step.node, *step.with_it]
+    side.engine.add_host_copy(nodes, torch.arange(32), torch.arange(32), None)
+    assert side.evict(SWA, 40).tokens["swa"] == 32
+    assert len(side.to_copy(SWA, 8).with_it) == 3
+
+
 @pytest.mark.parametrize("locks", [False, True])
 def test_room_for_several_ends_at_the_one_that_has_none(locks: bool) -> None:
     """What was made for those before it stays free, and nothing is held any more."""

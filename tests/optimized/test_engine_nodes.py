@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from fast.engine_nodes import (
     KINDS,
     RESULTS,
+    FreeSlots,
     Inserted,
     InsertStep,
     Key,
@@ -22,7 +24,6 @@ from fast.engine_nodes import (
 )
 from fast.nodes import FULL, MAMBA, listed, made
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import PromptInserted
 from kvcanon.optimized.sglang.slot_table import HostSlots
 from kvcanon.spec.errors import BadArgument, CacheUnusable, OutOfSlots
 from kvcanon.spec.types import WritePolicy
@@ -43,7 +44,7 @@ def test_an_insert_places_the_slots_that_the_tree_took(on_device: bool) -> None:
     # Slots of a type that C does not read are read by Python.
     last = side.insert(torch.arange(50, 54, dtype=torch.int32), 1, 2, 11, 12)
     assert side.slots_of(last.end) == [8, 9, 52, 53]
-    assert side.insert(torch.tensor([1]), 1) is None
+    assert side.begin(torch.tensor([1]), 1) is None
     assert side.slots_of(side.nodes.root()) == []
 
 
@@ -65,21 +66,23 @@ def test_slots_that_cannot_be_placed_refuse_the_insert(wrong: torch.Tensor) -> N
 def test_an_insert_that_leaves_nothing_to_do_is_the_engines_own() -> None:
     """With the prefix that was there and its end, and the slots that nodes had before."""
     side = Side(page_size=2, window=4)
-    plain: dict[str, object] = {"track_adopted_ranges": False}
-    first = side.insert(torch.arange(4), 1, 2, 3, 4, frontier=4, **plain)
+    plain: dict[str, Any] = {"track_adopted_ranges": False}
+    first = side.begin(torch.arange(4), 1, 2, 3, 4, frontier=4, **plain)
+    assert isinstance(first, InsertStep)
     assert first == InsertStep([], Inserted(0, 0, first.result.end))
-    step = side.insert(torch.arange(20, 24), 1, 2, 3, 4, **plain)
-    ((freed,), kind) = step.actions[0]
+    step = side.begin(torch.arange(20, 24), 1, 2, 3, 4, **plain)
+    assert isinstance(step, InsertStep)
+    (action,) = step.actions
+    assert isinstance(action, FreeSlots)
+    ((freed,), kind) = action
     assert (freed.tolist(), kind) == ([0, 1, 2, 3], "full")
     assert step.result == Inserted(4, 0, first.result.end)
     # Duplicates, and what is asked for, are for Python.
     again = side.insert(torch.arange(30, 34), 1, 2, 3, 4, **plain)
     assert (again.duplicates, again.adopted) == ([(0, 2)], None)
     for asked in ({"swa_branching_seqlen": 4}, {"track_adopted_ranges": True}):
-        done = side.insert(torch.arange(4), 7, len(asked), 8, 9, **{**plain, **asked})
-        assert isinstance(done, PromptInserted)
-    with_states = Side(mamba=True)
-    assert isinstance(with_states.insert(torch.arange(1), 1, **plain), PromptInserted)
+        side.insert(torch.arange(4), 7, 8, 9, 10, **{**plain, **asked})
+    Side(mamba=True).insert(torch.arange(1), 1, **plain)
 
 
 def test_an_insert_tells_who_copies_what_to_copy() -> None:
@@ -106,6 +109,7 @@ def test_a_match_has_the_fields_of_the_engine() -> None:
     assert side.match(*range(3)).mamba_branching_seqlen is None
     assert side.match(7) == (0, root, root, root, 0, 0, None, 0, None, None, 0, [], None, None)
     state = side.insert(torch.arange(8), *range(8), mamba_value=torch.tensor([3]))
+    assert state.adopted is not None
     assert (state.state, state.adopted[1] != []) == (0, True)
     found = side.match(*range(8))
     assert found[:6] == (8, end, end, end, 0, 0)
@@ -181,6 +185,7 @@ def test_a_window_that_comes_back_brings_its_full_slots(on_device: bool) -> None
     assert side.match(*range(1, 9)).device_prefix_len == 0
     done = side.insert(torch.arange(20, 28), *range(1, 9), frontier=2)
     assert (done.adopted, done.locked) == (([(1, 4)], [(1, 4)]), ())
+    assert done.replaced is not None
     assert done.replaced.tolist() == [2, 3, 14, 15, 16, 17]
     assert done.duplicates == [(0, 1)]
     assert side.slots_of(done.end) == [0, 1, *range(22, 28)]
@@ -197,6 +202,7 @@ def test_what_a_lock_holds_keeps_its_full_slots(on_device: bool) -> None:
     ((node, kept, first, last),) = done.locked
     assert (node, kept.tolist(), first, last) == (upper, [0, 1], 0, 2)
     assert done.adopted == ([(3, 4), (2, 3)], [(0, 2), (2, 4)])
+    assert done.replaced is not None
     assert done.replaced.tolist() == [12]
     assert side.slots_of(done.end) == [0, 1, 22, 23]
     side.nodes.unlock(upper, receipt)
@@ -238,19 +244,20 @@ def test_engine_nodes_do_what_nodes_do(
                 with pytest.raises(OutOfSlots):
                     side.insert(given_slots, *tokens, frontier=owned)
                 continue
-            seen = side.insert(given_slots, *tokens, frontier=owned)
             if done is None:
-                assert seen is None
+                assert side.begin(given_slots, *tokens, frontier=owned) is None
                 continue
-            full, windows = seen.adopted
+            placed = side.insert(given_slots, *tokens, frontier=owned)
+            assert placed.adopted is not None
+            full, windows = placed.adopted
             assert full == [*pages_of(done.full), *pages_of(done.healed)]
             assert windows == [(first, last) for _, _, first, last, _ in done.windows]
             fields = ("end", "walked_pages", "state")
-            assert [getattr(seen, name) for name in fields] == [
+            assert [getattr(placed, name) for name in fields] == [
                 getattr(done, name) for name in fields
             ]
-            assert list(seen.duplicates) == done.duplicates
-            path = side.slots_of(seen.end)
+            assert list(placed.duplicates) == done.duplicates
+            path = side.slots_of(placed.end)
             for first, last in full:
                 assert path[first:last] == given_slots[first:last].tolist()
         else:

@@ -65,12 +65,12 @@ class Stuck:
 def steps_of(scheduler: Stuck) -> StandInEngine:
     """An engine that has made so many steps as are a hang. Raises: BrokenConnector."""
     unasked: Any = None
+    stuck: Any = scheduler
     engine = StandInEngine(
-        EngineShape(blocks=8),
-        ConnectorHalves(unasked, []),
-        scheduler=lambda *_: scheduler,  # type: ignore[arg-type]
+        EngineShape(blocks=8), ConnectorHalves(unasked, []), scheduler=lambda *_: stuck
     )
-    engine._counter = SimpleNamespace(report_of=lambda _: None)  # type: ignore[assignment]
+    counter: Any = SimpleNamespace(report_of=lambda _: None)
+    engine._counter = counter
     for _ in range(STALLED_STEPS):
         engine.step()
     return engine

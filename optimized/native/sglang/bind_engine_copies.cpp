@@ -15,14 +15,15 @@ namespace kvcanon {
 
 namespace {
 
-// The whole pages, or states, of as many tokens; what is left of a page counts as one where more is
-// asked for than is there.
-Counts pages_of(const EngineNodes& self, nb::handle tokens, bool round_up) {
+// Tokens, or states, as pages of the tree: what is wanted rounded up, what is free rounded down.
+enum class Rounded { UP, DOWN };
+
+Counts pages_of(const EngineNodes& self, nb::handle tokens, Rounded rounded) {
     Counts pages;
     for (const Component each : ALL_COMPONENTS) {
         const int64_t given = whole_number(nb::object(tokens[static_cast<size_t>(each)]), "tokens");
         const int64_t size = self.page_tokens(each);
-        pages[each] = given / size + (round_up && given % size != 0 ? 1 : 0);
+        pages[each] = given / size + (rounded == Rounded::UP && given % size != 0 ? 1 : 0);
     }
     return pages;
 }
@@ -35,8 +36,8 @@ nb::tuple room_of(const EngineNodes& self, const HostRoom& room) {
 nb::tuple do_make_room(EngineNodes& self, nb::handle wanted, nb::handle free) {
     CacheCore& cache = self.nodes.core;
     return room_of(self, cache.operate(Operation::EVICT_HOST, [&] {
-        return make_host_room(cache.state, pages_of(self, wanted, true),
-                              pages_of(self, free, false));
+        return make_host_room(cache.state, pages_of(self, wanted, Rounded::UP),
+                              pages_of(self, free, Rounded::DOWN));
     }));
 }
 
@@ -46,7 +47,7 @@ nb::tuple do_make_room_for(EngineNodes& self, nb::handle nodes, nb::handle free,
     for (const Component each : ALL_COMPONENTS) pools[each] = self.slots[each][CPU].is_there();
     return room_of(self, cache.operate(Operation::EVICT_HOST, [&] {
         return make_host_room_for(cache.state, nodes_at(cache.state, nodes), pools,
-                                  pages_of(self, free, false), locks);
+                                  pages_of(self, free, Rounded::DOWN), locks);
     }));
 }
 

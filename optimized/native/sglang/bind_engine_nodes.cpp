@@ -130,10 +130,14 @@ nb::object do_slots(EngineNodes& self, uint64_t end, uint64_t above) {
     return self.slots[FULL][GPU].get(rows);
 }
 
-// The pages whose full data, and whose window data, the tree took; None where SGLang does not ask.
-nb::object adopted_if_asked(nb::handle params, const NodeInserted& done) {
-    const nb::object asked = names().track_adopted_ranges.of(params);
-    if (PyObject_IsTrue(asked.ptr()) != 1) return nb::none();
+bool is_true(nb::handle given) {
+    const int truth = PyObject_IsTrue(given.ptr());
+    if (truth < 0) nb::raise_python_error();
+    return truth != 0;
+}
+
+// The pages whose full data, and whose window data, the tree took.
+nb::tuple adopted_pages(const NodeInserted& done) {
     nb::list full, windows;
     for (const auto* adopted : {&done.full, &done.healed}) {
         for (const Adopted& each : *adopted) {
@@ -200,6 +204,8 @@ nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::
     Offered offered;
     offered.state = self.config().mamba && !name.mamba_value.of(params).is_none();
     offered.priority = count_of(name.priority, params, "priority");
+    const bool asks_pages = is_true(name.track_adopted_ranges.of(params)),
+               has_hint = !name.swa_branching_seqlen.of(params).is_none();
     RowTable* table = self.slots[FULL][GPU].table();
     const std::optional<Int64s> numbers = table == nullptr ? std::nullopt : int64s_of(slots);
     OnRows on_rows;
@@ -227,17 +233,17 @@ nb::object do_insert(EngineNodes& self, nb::handle core, nb::handle params, nb::
     const nb::object replaced = replace_healed(self, done.healed, slots, numbers);
     const bool is_locked = std::any_of(done.windows.begin(), done.windows.end(),
                                        [](const AdoptedWindow& each) { return each.locked; });
-    const nb::object adopted = adopted_if_asked(params, done);
     // Copies to the host follow the cuts.
     const bool copies = self.config().host_tier() && !(done.wanted.empty() && done.cuts.empty());
-    const bool has_rest = copies || is_locked || !done.duplicates.empty() || !adopted.is_none() ||
-                          self.config().mamba || !name.swa_branching_seqlen.of(params).is_none();
+    const bool has_rest = copies || is_locked || !done.duplicates.empty() || asks_pages ||
+                          self.config().mamba || has_hint;
     if (!has_rest) return inserted_whole(self, done, replaced);
-    return named_tuple(inserted_type, done.end, done.walked_pages, adopted, replaced,
-                       is_locked ? nb::object(locked_windows(self, done.windows)) : nothing(),
-                       state_row_of(done), list_or_nothing(done.duplicates, pages_of),
-                       copies ? nb::cast(done.wanted) : nothing(), done.wanted_end,
-                       copies ? nb::object(cuts_of(done.cuts)) : nothing());
+    return named_tuple(
+        inserted_type, done.end, done.walked_pages,
+        asks_pages ? nb::object(adopted_pages(done)) : nb::object(nb::none()), replaced,
+        is_locked ? nb::object(locked_windows(self, done.windows)) : nothing(), state_row_of(done),
+        list_or_nothing(done.duplicates, pages_of), copies ? nb::cast(done.wanted) : nothing(),
+        done.wanted_end, copies ? nb::object(cuts_of(done.cuts)) : nothing());
 }
 
 void add_freed(const EngineNodes& self, Freed& freed, Component component, const Slots& from,

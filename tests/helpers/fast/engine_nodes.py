@@ -10,7 +10,13 @@ from attrs import Factory, define, field
 
 from fast.nodes import made
 from kvcanon.optimized import _core
-from kvcanon.optimized.native_types import NodeCuts, ResultTypes, SlotLists, VictimToCopy
+from kvcanon.optimized.native_types import (
+    NodeCuts,
+    PromptInserted,
+    ResultTypes,
+    SlotLists,
+    VictimToCopy,
+)
 from kvcanon.optimized.sglang.slot_table import DeviceSlots, HostSlots, SlotTable
 from kvcanon.spec.types import EvictionPolicy, WritePolicy
 
@@ -165,12 +171,28 @@ class Side:
         assert isinstance(found, MatchResult)
         return found
 
-    def insert(self, slots: torch.Tensor, *tokens: int, **params: Any) -> Any:  # noqa: ANN401
-        """Insert a prompt with its slots; more parameters as SGLang names them."""
-        frontier = params.pop("frontier", 0)
-        return self.engine.insert(
-            self.reader, Params(Key(array("q", tokens)), **params), slots, frontier
-        )
+    def begin(
+        self,
+        slots: torch.Tensor,
+        *tokens: int,
+        frontier: int = 0,
+        **params: Any,  # noqa: ANN401 # Fields of `Params`, as SGLang names them.
+    ) -> object:
+        """Insert a prompt with its slots; returns what the engine is given."""
+        given = Params(Key(array("q", tokens)), **params)
+        return self.engine.insert(self.reader, given, slots, frontier)
+
+    def insert(
+        self,
+        slots: torch.Tensor,
+        *tokens: int,
+        frontier: int = 0,
+        **params: Any,  # noqa: ANN401 # As in `begin`.
+    ) -> PromptInserted:
+        """The same, where more is left to do than to free slots."""
+        done = self.begin(slots, *tokens, frontier=frontier, **params)
+        assert isinstance(done, PromptInserted)
+        return done
 
     def evict(self, component: int, amount: int) -> StepResult:
         """Evict victims that need no copy."""
