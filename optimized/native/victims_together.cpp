@@ -29,17 +29,16 @@ bool first_have(const State& state, Queue queue, Component component, int64_t sl
 // Whether room on the host is made by nodes that would leave it also if these had left the device.
 bool others_make_room(const State& state, Component component, int64_t slots,
                       const std::vector<Node*>& leaving) {
-    const bool ranks_duplicates = component == FULL && state.config.writes_back();
-    if (ranks_duplicates && !state.queue(Queue::INNER_DUPLICATES).empty()) {
+    if (component == FULL && !state.queue(Queue::INNER_DUPLICATES).empty()) {
         const auto is_apart = [&](const Node* node, const Candidate&) {
             return std::none_of(leaving.begin(), leaving.end(), [&](const Node* each) {
                 return each == node || each->parent == node;
             });
         };
-        // Where they are too few, it depends on who has become a leaf.
+        // Where they are too few, it depends on who has become a leaf. Without any, nobody who has
+        // a copy becomes one; those of leaves go first then, and make more room than is asked here.
         return first_have(state, Queue::INNER_DUPLICATES, component, slots, is_apart);
     }
-    if (ranks_duplicates && !state.queue(Queue::LEAF_DUPLICATES).empty()) return false;
     const Queue queue = queue_of(component, CPU);
     Candidate first = key_of(state, leaving.front(), queue);
     for (const Node* each : leaving) first = std::min(first, key_of(state, each, queue), precedes);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import torch
 from attrs import define
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fast.engine_nodes import KINDS, Side, StepResult, listed_by_kind
@@ -110,6 +112,16 @@ def test_room_that_is_there_evicts_nothing() -> None:
     assert sorted(host) == ["full", "mamba", "swa"]
 
 
+def test_free_tokens_count_by_whole_pages() -> None:
+    """Of three free tokens a page of two can be used; three wanted are two pages."""
+    for wanted, free in ((4, 3), (3, 2)):
+        side = hybrid()
+        copied(side, inserted(side))
+        side.evict(FULL, 4)
+        _, _, freed, _, fits = side.engine.make_room((wanted, 0, 0), (free, 0, 0))
+        assert (freed["full"], fits) == (4, True)
+
+
 def test_a_pool_that_stays_short_costs_no_other_its_data() -> None:
     """Full data has nothing to give: windows and states, asked for after it, stay."""
     side = hybrid()
@@ -212,6 +224,38 @@ def test_a_victim_that_may_lose_its_copy_to_another_is_copied_apart() -> None:
     assert (step.node, step.with_it, step.needed) == (second, [first], (2, 4, 0))
 
 
+def bare(side: Side, *tokens: int) -> int:
+    """A node without window data, which has one below it."""
+    end = side.insert(torch.arange(2), *tokens, frontier=2).end
+    side.insert(torch.arange(4), *tokens, 90, 91, frontier=4)
+    return end
+
+
+def test_a_victim_whose_parent_may_be_a_leaf_by_then_is_copied_apart() -> None:
+    """The copy of the node above is then that of a leaf, and another one makes room."""
+    side = windowed(host=6)
+    older, newer = bare(side, 1, 2), side.insert(torch.arange(2), 3, 4, frontier=2).end
+    first = side.insert(torch.arange(4), 3, 4, 5, 6, frontier=2).end
+    newest = bare(side, 7, 8)
+    side.insert(torch.arange(2), 9, 10)
+    side.engine.add_host_copy([older, newer, newest], torch.arange(6), None, None)
+    step = side.to_copy(SWA, 4)
+    assert (step.node, step.with_it) == (first, [])
+
+
+def test_a_victim_makes_no_room_for_another() -> None:
+    """What the host has of it stays while it is copied, so that it cannot be counted on."""
+    side = windowed(host=4)
+    backed = side.insert(torch.arange(2), 1, 2).end
+    side.insert(torch.arange(4), 1, 2, 90, 91, frontier=4)
+    kept = side.insert(torch.arange(2), 5, 6, frontier=2).end
+    side.nodes.lock(kept)
+    side.insert(torch.arange(2), 9, 10)
+    side.engine.add_host_copy([backed, kept], torch.arange(4), None, None)
+    step = side.to_copy(SWA, 4)
+    assert (step.node, step.with_it, step.needed) == (backed, [], (0, 2, 0))
+
+
 def test_sixteen_victims_at_most_are_copied_together() -> None:
     """Each is compared with all before it; the rest is named once these have left."""
     side = Side(window=2, policy=WritePolicy.WRITE_BACK, slots=40, host_slots=40)
@@ -258,6 +302,18 @@ class Walk:
             except OutOfSlots:
                 continue
             return
+
+    def load(self, tokens: list[int]) -> None:
+        """Load what the host alone has of a prompt; the host keeps its copies."""
+        found, engine = self.side.match(*tokens), self.side.engine
+        end = found.best_match_node
+        if not (found.host_hit_length or found.swa_host_hit_length):
+            return
+        given = (
+            None if each is None else torch.arange(len(each)) for each in engine.read_for_load(end)
+        )
+        with suppress(OutOfSlots):
+            engine.add_device_copy(end, *given)
 
     def evict(self, amount: int) -> None:
         """Evict windows, and copy them first."""
@@ -308,6 +364,21 @@ PROMPTS = st.lists(st.integers(1, 3), min_size=1, max_size=6)
     mamba=st.booleans(),
     eviction=st.sampled_from(EvictionPolicy),
 )
+# The copy of the first victim leaves the host before what is there, and would make room.
+@example(
+    prompts=[
+        ([1], 0),
+        ([1], 0),
+        ([1], 0),
+        ([2, 1, 1], 0),
+        ([3, 1, 1, 1], 0),
+        ([1] * 6, 0),
+        ([1] * 5, 5),
+    ],
+    host=8,
+    mamba=False,
+    eviction=EvictionPolicy.MRU,
+)
 def test_victims_copied_together_leave_as_one_by_one(
     prompts: list[tuple[list[int], int]], host: int, mamba: bool, eviction: EvictionPolicy
 ) -> None:
@@ -319,6 +390,7 @@ def test_victims_copied_together_leave_as_one_by_one(
     for at, (tokens, amount) in enumerate(prompts):
         for walk in walks:
             walk.insert(at, tokens)
+            walk.load(prompts[at * amount % (at + 1)][0])
             walk.side.match(*tokens[: amount % 4])
             walk.evict(amount)
         assert walks[0].tree() == walks[1].tree()
