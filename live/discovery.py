@@ -44,6 +44,8 @@ class Discovery:
     every_s: float = 10.0
     problem: str | None = None
     """Why it could not be read the last time, if it could not."""
+    answered: bool = False
+    """Whether it was read, or refused, at least once."""
     _due: float = 0.0
     _asked: float = 0.0
     _reading: Future[list[Source]] | None = None
@@ -63,6 +65,7 @@ class Discovery:
                 self.problem = f"{self.place} has not answered for {waited_s:.0f} s"
             return None
         read, self._reading = self._reading, None
+        self.answered = True
         try:
             found = read.result()
         except OSError as error:

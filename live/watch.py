@@ -95,6 +95,16 @@ class StreamWatch:
             self._record(self.recorder.close)
             self.recorder = None
 
+    def end_discovery(self) -> None:
+        """Say why nobody was found: the end may come before the first answer."""
+        self._discover()
+        if self.discovery is None or self.problem is not None:
+            return
+        if not self.discovery.answered:
+            self.problem = f"{self.discovery.place} did not answer before the end"
+        elif not self.subscriber.sources:
+            self.problem = f"{self.discovery.place} names nobody"
+
     def state(self, number: int) -> PublisherState:
         """The state of a publisher."""
         connected = self.subscriber.is_connected(number)

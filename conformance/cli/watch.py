@@ -119,6 +119,7 @@ def watch_command(
         with suppress(KeyboardInterrupt), _ended_by_sigterm():
             _follow(watch, shown, seconds, fail_on_violation=fail_on_violation)
         watch.read_rates()
+        watch.end_discovery()
         heard = len(watch.silent()) < len(watch.subscriber.sources)
     shown.end(watch, out)
     return BROKEN if not heard or (fail_on_violation and watch.streams.total) else 0

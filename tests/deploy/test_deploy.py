@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 from collections import defaultdict
 from typing import Any
 
@@ -102,18 +103,32 @@ def _gone(scrape: Scrape) -> dict[Labels, float]:
     return {labels: float(("state", "gone") in labels) for labels in states}
 
 
+@pytest.fixture
+def nobody_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest's name has no address; a real lookup may take longer than a watch runs."""
+    look_up = socket.getaddrinfo
+
+    def refuse(host: str, *given: Any, **named: Any) -> Any:
+        if host == "vllm-headless":
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return look_up(host, *given, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("nobody_has_the_name")
 def test_the_manifest_runs_a_watch(capsys: pytest.CaptureFixture[str]) -> None:
     """Its arguments are a command's, its probes ask what is served, and it may do little."""
     deployment, service = MANIFEST
     pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    # Nobody has the name here, so nothing is heard: the end is 1, and not 2 of a wrong argument.
+    # Nothing is heard: the end is 1, and not 2 of a wrong argument.
     given = [
         each.replace("=9400", "=0").replace("address=0.0.0.0", "address=127.0.0.1")
         for each in container["args"]
     ]
     assert main(["watch", *given, "--seconds", "1"]) == 1
-    assert "has no address now" in capsys.readouterr().out
+    assert "vllm-headless has no address now" in capsys.readouterr().out
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert f"--metrics-port={ports['metrics']}" in container["args"]
     for probe in ("livenessProbe", "readinessProbe"):

@@ -203,6 +203,30 @@ def test_wrong_commands_are_refused_in_one_line(
     usage_error(capsys, "audit", path, "--against", path, "--source", "3")
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_watch_that_found_nobody_says_why(
+    form: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its end may come before the first answer; that nobody was heard is not all that is said."""
+
+    def end_of(place: str) -> str:
+        assert main(["watch", "--discover", place, "--seconds", "0.4", *form]) == 1
+        said = capsys.readouterr()
+        return said.out if form else said.err
+
+    empty = tmp_path / "empty"
+    empty.write_text("# nobody yet\n", encoding="utf-8")
+    assert f"{empty} names nobody" in end_of(str(empty))
+    assert f"{tmp_path}/none cannot be read" in end_of(f"{tmp_path}/none")
+    hanging = threading.Event()
+    monkeypatch.setattr("kvcanon.live.discovery.find_sources", lambda _: hanging.wait())
+    assert "dns://slow:1 did not answer before the end" in end_of("dns://slow:1")
+    hanging.set()
+
+
 @pytest.mark.parametrize("missing", ["msgspec", "zmq", "prometheus_client", "kvcanon.live._stream"])
 def test_a_missing_extra_is_one_line(missing: str) -> None:
     """Without a package of the extra both commands end with 2 and say what to install."""
