@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 from collections import defaultdict
 from typing import Any
 
@@ -14,6 +13,7 @@ from ruamel.yaml import YAML
 
 from kvcanon.conformance.cli import main
 from kvcanon.live import Subscriber
+from kvcanon.live.discovery import NotFound
 from kvcanon.live.follower import Streams
 from kvcanon.live.frames import Source
 from kvcanon.live.metrics import StreamCollector
@@ -105,15 +105,12 @@ def _gone(scrape: Scrape) -> dict[Labels, float]:
 
 @pytest.fixture
 def nobody_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest's name has no address; a real lookup may take longer than a watch runs."""
-    look_up = socket.getaddrinfo
+    """No name has an address here; a real lookup may take longer than a watch runs."""
 
-    def refuse(host: str, *given: Any, **named: Any) -> Any:
-        if host == "vllm-headless":
-            raise socket.gaierror(socket.EAI_NONAME, "no such name")
-        return look_up(host, *given, **named)
+    def refuse(place: str) -> list[Source]:
+        raise NotFound(f"{place} has no address now")
 
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr("kvcanon.live.discovery.find_sources", refuse)
 
 
 @pytest.mark.usefixtures("nobody_has_the_name")
@@ -128,7 +125,7 @@ def test_the_manifest_runs_a_watch(capsys: pytest.CaptureFixture[str]) -> None:
         for each in container["args"]
     ]
     assert main(["watch", *given, "--seconds", "1"]) == 1
-    assert "vllm-headless has no address now" in capsys.readouterr().out
+    assert "dns://vllm-headless:5557/5558 has no address now" in capsys.readouterr().out
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert f"--metrics-port={ports['metrics']}" in container["args"]
     for probe in ("livenessProbe", "readinessProbe"):
