@@ -93,7 +93,7 @@ def varied(name: str, variations: Iterable[str]) -> Adapter:
             lambda take, state: evolve(take(state), profile=profile),
         )
 
-    return Adapter(name, overriding(plant), Offer(states_within=True), profile)
+    return Adapter(name, overriding(plant), Offer(states_within=True, stores=True), profile)
 
 
 VARIANT = varied("variant", CHOSEN)

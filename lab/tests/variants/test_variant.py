@@ -7,6 +7,7 @@ import pytest
 import kvcanon.spec.laws  # noqa: F401  # Importing the laws registers them.
 from kvcanon.conformance.cases.case import Action, Case
 from kvcanon.conformance.cases.draw import draw_case
+from kvcanon.conformance.cases.draw_stored import draw_stored_case
 from kvcanon.conformance.check.play import play
 from kvcanon.conformance.check.result import Finding
 from kvcanon.conformance.judge import ALL_JUDGES, JudgeConfig
@@ -37,7 +38,10 @@ SHOWN_IN = {
 """The case in which a variation that few cases show makes a difference; it is tried first."""
 
 
-OFFERED = {"one_state_a_path": Offer(states_within=True)}
+OFFERED = {
+    "one_state_a_path": Offer(states_within=True),
+    "fetches_end_at_host_pages": Offer(stores=True),
+}
 """What a cache must offer, so that cases are drawn that show its variation."""
 
 
@@ -49,7 +53,8 @@ def findings(
     offer: Offer = Offer(),  # noqa: B008  # It is frozen.
 ) -> list[str]:
     """Return the findings in the case of a seed."""
-    found, _ = play(draw_case(seed, offer), [adapter], judges, against)
+    case = draw_stored_case(seed, offer) if offer.stores else draw_case(seed, offer)
+    found, _ = play(case, [adapter], judges, against)
     return [_in_words(each) for each in found]
 
 
