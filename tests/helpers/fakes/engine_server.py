@@ -282,8 +282,7 @@ class FakeHandler(BaseHTTPRequestHandler):
             for each in self.state.engine.serve(run):
                 if not run.aborted:
                     self._part({"choices": [choice([each], "delta")]})
-                    time.sleep(STEP_SECONDS)
-                    run.aborted = self._client_has_left()
+                    run.aborted = self._client_leaves()
             self._part({"choices": [], "usage": self._usage(run, prompt)})
             self._end_stream()
         elif self._serve(run):
@@ -389,8 +388,9 @@ class FakeHandler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
         self.wfile.flush()
 
-    def _client_has_left(self) -> bool:
-        ready, _, _ = select.select([self.connection], [], [], 0)
+    def _client_leaves(self) -> bool:
+        """Wait a step for the client to leave; it is seen at once, as engines see it."""
+        ready, _, _ = select.select([self.connection], [], [], STEP_SECONDS)
         return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def _end_stream(self) -> None:
