@@ -10,6 +10,12 @@ namespace kvcanon {
 // once whether one of them needed more.
 uint64_t narrow(const int64_t* numbers, int64_t count, uint32_t* out);
 
+// Write 32-bit numbers as 64-bit ones.
+void widen(const int32_t* numbers, int64_t count, int64_t* out);
+
+// All bits of numbers, so that whoever calls sees at once whether one is negative or too large.
+uint64_t all_bits(const int64_t* numbers, int64_t count);
+
 // Whether each number is one more than that before it.
 bool follow_each_other(const int64_t* numbers, int64_t count);
 

@@ -95,7 +95,7 @@ def read(table: RowTable, rows: Rows) -> list[int]:
     return numbers
 
 
-@pytest.mark.parametrize("page_size", [1, 3, 16, 24])
+@pytest.mark.parametrize("page_size", [1, 2, 3, 16, 24])
 @given(
     steps=st.lists(
         st.tuples(st.integers(1, 40), st.booleans(), st.integers(0, 2**31 - 2000)), max_size=30
@@ -114,7 +114,7 @@ def test_each_row_has_what_was_put_there_last(
         end = nodes.insert(prompt(*range(1000 * at, 1000 * at + pages))).end
         slots = np.arange(first, first + pages * page_size)
         if not consecutive:
-            # Other pages of the same block may follow each other.
+            # The pages before that follow each other.
             slots[slots.size // 2 :] += 7
         rows = nodes.slots(end)
         put(table, rows, slots)
@@ -122,39 +122,44 @@ def test_each_row_has_what_was_put_there_last(
         assert [read(table, rows) for _, rows, _ in kept] == [wanted for *_, wanted in kept]
 
 
-def test_a_block_is_scattered_alone_and_until_its_slots_are_consecutive() -> None:
-    """A page that is no run costs its block, and no longer than it is there."""
+def test_a_page_is_scattered_alone_and_until_its_slots_are_consecutive() -> None:
+    """A page that is no run costs the memory of its slots, and no longer than it is there."""
     (all_rows,) = rows_of(SIZE)
-    for page_size, blocks in ((1, 1), (8, 8), (16, 16), (32, 16)):
+    for page_size in (1, 2, 8, 16, 32):
         table = RowTable(SIZE, page_size)
         wanted = np.arange(5, 5 + SIZE * page_size)
+        # A page of one token is always a run.
+        scattered = 0 if page_size == 1 else 1
         for _ in range(40):
             put(table, all_rows, wanted)
-            assert table.scattered_blocks == 0
+            assert table.scattered_pages == 0
             put(table, all_rows, wanted[::-1].copy())
             assert read(table, all_rows) == wanted[::-1].tolist()
-            assert table.scattered_blocks == blocks
+            assert table.scattered_pages == SIZE * scattered
             one_off = wanted.copy()
             one_off[0] -= 1
             put(table, all_rows, one_off)
             assert read(table, all_rows) == one_off.tolist()
-            assert table.scattered_blocks == 1
+            assert table.scattered_pages == scattered
 
 
 def test_the_largest_slot_is_kept() -> None:
-    """Slots have 31 bits, also where a block begins with the last one."""
+    """Slots have 31 bits, also where a page begins or ends with the last one."""
     one, many = rows_of(1, SIZE - 1)
-    table, most = RowTable(SIZE, 1), 2**31 - 1
-    put(table, one, np.array([most]))
-    put(table, many, np.arange(most - SIZE + 2, most + 1))
-    assert read(table, one) == [most]
-    assert read(table, many) == list(range(most - SIZE + 2, most + 1))
+    most = 2**31 - 1
+    for page_size in (1, 2):
+        table, pages = RowTable(SIZE, page_size), (SIZE - 1) * page_size
+        put(table, one, np.arange(most, most - page_size, -1))
+        put(table, many, np.arange(most - pages + 1, most + 1))
+        assert read(table, one) == list(range(most, most - page_size, -1))
+        assert read(table, many) == list(range(most - pages + 1, most + 1))
 
 
 def test_what_does_not_fit_is_refused() -> None:
     """Nothing is read or written beyond the table or the array, and nothing changes."""
     few, many = rows_of(2, 8)
     table = RowTable(4, 2)
+    assert read(table, few) == [0, 0, 0, 0]
     put(table, few, np.array([4, 5, 10, 11]))
     for rows, slots, first_page, wrong in (
         (many, np.arange(16), 0, "rows: end at 10; the table has 4 rows"),
@@ -162,8 +167,9 @@ def test_what_does_not_fit_is_refused() -> None:
         (few, np.arange(8), 3, "slots: have 4 pages; the rows need 2 from page 3 on"),
         (few, np.arange(8), -1, "from page -1 on"),
         (few, np.array([0, 1, 2, -1]), 0, "slots: must be integers in 0 .. 2147483647"),
+        (few, np.array([0, 1, -1, 0]), 0, "slots: must be integers in 0 .. 2147483647"),
         (few, np.array([0, 1, 2, 2**31]), 0, "slots: must be integers in 0 .. 2147483647"),
-        (few, np.array([2**31 - 2, 2**31 - 1, 2**31, 2**31 + 1]), 0, "slots: must be integers"),
+        (few, np.array([2**31 - 3, 2**31 - 2, 2**31 - 1, 2**31]), 0, "slots: must be integers"),
     ):
         with pytest.raises(BadArgument, match=re.escape(wrong)):
             put(table, rows, slots, first_page)
@@ -210,7 +216,8 @@ def test_one_slot_out_of_order_is_found_wherever_it_is(page_size: int) -> None:
     ((_, rows),) = nodes.insert(prompt(*range(pages))).full
     consecutive = np.arange(7, 7 + pages * page_size)
     table = RowTable(pages, page_size)
-    for at in range(0, len(consecutive) - 1, 37):
+    # Also the last of a stretch alone.
+    for at in (*range(0, len(consecutive) - 1, 37), *range(255, len(consecutive) - 1, 256)):
         slots = consecutive.copy()
         slots[[at, at + 1]] = slots[[at + 1, at]]
         put(table, rows, slots)
@@ -219,7 +226,7 @@ def test_one_slot_out_of_order_is_found_wherever_it_is(page_size: int) -> None:
         with pytest.raises(BadArgument, match="must be integers"):
             put(table, rows, slots)
     put(table, rows, consecutive)
-    assert (table.scattered_blocks, read(table, rows)) == (0, consecutive.tolist())
+    assert (table.scattered_pages, read(table, rows)) == (0, consecutive.tolist())
 
 
 @pytest.mark.parametrize("change", ["del torch.Tensor.__dlpack_c_exchange_api__", "no_torch()"])

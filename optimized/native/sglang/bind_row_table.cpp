@@ -59,8 +59,8 @@ void bind_row_table(nb::module_& m) {
             "rows"_a, "page_size"_a)
         .def("put_parts", &do_put_parts, "parts"_a, "slots"_a,
              nb::sig(docs::ROW_TABLE_PUT_PARTS.signature), docs::ROW_TABLE_PUT_PARTS.text)
-        .def_prop_ro("scattered_blocks", &RowTable::scattered_blocks,
-                     "Blocks of a page, or of 16 tokens, of which the table has every slot.")
+        .def_prop_ro("scattered_pages", &RowTable::scattered_pages,
+                     "Pages of which the table has every slot.")
         .def("get", &slots_of_rows, "rows"_a, nb::sig(docs::ROW_TABLE_GET.signature),
              docs::ROW_TABLE_GET.text);
 }

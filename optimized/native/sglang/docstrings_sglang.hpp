@@ -8,8 +8,7 @@ namespace kvcanon::docs {
 constexpr const char* ROW_TABLE =
     R"(A table from rows to token slots, for a caller whose slots are in the memory of the host.
 
-It takes four bytes a block, which is a page of 16 tokens or more, or as many pages as have 16.
-A block whose slots are not consecutive takes four bytes a slot besides.
+It takes four bytes a page. A page whose slots are not consecutive takes four bytes a slot besides.
 
 Raises:
     BadArgument: the slots of so many pages could not be numbered with 31 bits.
