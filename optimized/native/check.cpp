@@ -73,17 +73,22 @@ void check_locks(const State& state, const std::vector<Node*>& nodes) {
     }
 }
 
-// Each hold of host copies is counted by every node that it covers.
+// Each hold of host copies is counted by every node that it covers, and by the state at its end.
 void check_host_holds(const State& state, const std::vector<Node*>& nodes) {
-    std::vector<int32_t> counted(state.arena.size(), 0);
+    std::vector<int32_t> covered(state.arena.size(), 0), ended(state.arena.size(), 0);
     for (const auto& [receipt, held] : state.host_holds) {
         for (const Node* node = held.node; node->parent != nullptr; node = node->parent) {
-            if (node->start >= held.from_page) ++counted[node->index];
+            if (node->start >= held.from_page) ++covered[node->index];
         }
+        if (held.node->parent != nullptr) ++ended[held.node->index];
     }
     for (const Node* node : nodes) {
-        require(node->host_holds == counted[node->index], node,
-                "holds on its host copy miscounted");
+        for (const Component component : ALL_COMPONENTS) {
+            if (!state.config.has(component)) continue;
+            const std::vector<int32_t>& counted = component == MAMBA ? ended : covered;
+            require(node->data[component].host_holds == counted[node->index], node,
+                    "holds on its host copy miscounted");
+        }
     }
 }
 

@@ -226,9 +226,9 @@ constexpr Docstring NODES_NAMESPACE_OF{
 
 constexpr Docstring NODES_HOLD_HOST{
     "def hold_host(self, node: int) -> int",
-    R"(Keep a node, and what the host has of it and of its last window; returns a receipt.
+    R"(Keep a node, what the host has of it, and the full and window data of its last window there.
 
-The device may lose what it has of them.)"};
+Returns a receipt. The device may lose what it has of them, and the host the states above the node.)"};
 
 constexpr Docstring NODES_RELEASE_HOST{"def release_host(self, node: int, receipt: int) -> None",
                                        R"(End what `hold_host` began.

@@ -13,27 +13,29 @@ namespace kvcanon {
 
 namespace {
 
-// Count a hold of a node; what it has on the host becomes protected, or evictable.
-void count(State& state, Node* node, int32_t change) {
-    const bool was_held = node->host_holds != 0;
-    update(state, node, [&](QueuedWriter its) { its[&Node::host_holds] += change; });
-    assert(node->host_holds >= 0);
-    if (was_held == (node->host_holds != 0)) return;
-    for (const Component component : ALL_COMPONENTS) {
-        const Data& data = node->data[component];
-        Pool& pool = state.pool(component, CPU);
-        if (data.lock_refs != 0) continue;
-        pool.protected_slots += was_held ? -data.slots(CPU).slots() : data.slots(CPU).slots();
-        assert(is_possible(pool));
-    }
+// Count a hold of a node's data; what the host has of it becomes protected, or evictable.
+void count(State& state, Node* node, Component component, int32_t change) {
+    if (!state.config.has(component)) return;
+    const Data& data = node->data[component];
+    const bool was_held = data.host_holds != 0;
+    update(state, node, [&](QueuedWriter its) { its.of(component, &Data::host_holds) += change; });
+    assert(data.host_holds >= 0);
+    if (was_held == (data.host_holds != 0) || data.lock_refs != 0) return;
+    const int64_t slots = data.slots(CPU).slots();
+    Pool& pool = state.pool(component, CPU);
+    pool.protected_slots += was_held ? -slots : slots;
+    assert(is_possible(pool));
 }
 
-// Count a hold of each node that it covers. Cuts leave both parts covered.
+// Count a hold of each node that it covers. Cuts leave both parts covered, and the state that it
+// ends at with the lower one.
 void count_all(State& state, const HostHold& held, int32_t change) {
     for (Node* node = held.node; node->parent != nullptr; node = node->parent) {
-        if (node->start < held.from_page) return;
-        count(state, node, change);
+        if (node->start < held.from_page) break;
+        count(state, node, FULL, change);
+        count(state, node, SWA, change);
     }
+    if (held.node->parent != nullptr) count(state, held.node, MAMBA, change);
 }
 
 }  // namespace
@@ -64,15 +66,19 @@ void release_on_host(State& state, const Node* node, uint64_t receipt) {
     count_all(state, held, -1);
 }
 
-void keep_on_host(State& state, Node* node) { count(state, node, 1); }
+void keep_on_host(State& state, Node* node) {
+    for (const Component each : ALL_COMPONENTS) count(state, node, each, 1);
+}
 
-void let_leave_host(State& state, Node* node) { count(state, node, -1); }
+void let_leave_host(State& state, Node* node) {
+    for (const Component each : ALL_COMPONENTS) count(state, node, each, -1);
+}
 
 bool is_any_held(const Node* node) {
     for (std::vector<const Node*> left{node}; !left.empty();) {
         const Node* next = left.back();
         left.pop_back();
-        if (next->host_holds != 0) return true;
+        if (next->data[FULL].host_holds != 0) return true;
         for (const Node* child = next->first_child; child != nullptr; child = child->next) {
             left.push_back(child);
         }

@@ -1,8 +1,9 @@
 // Holds of host copies, for a caller that copies: it writes them to storage, or is about to add
 // pages below them.
 //
-// A hold covers a node and those above that have data of its last window: nothing of them leaves
-// the host, and none of them leaves the tree. The device may lose what it has of them.
+// A hold covers a node and those above that have data of its last window: their full and window
+// data does not leave the host, nor does the node's own state, and none of them leaves the tree.
+// The device may lose what it has of them, and the host the states above.
 #pragma once
 
 #include "state.hpp"

@@ -21,10 +21,10 @@ inline int32_t slots_due(const Node* node, Component component) {
 inline bool is_bare(const Node* node) {
     for (const Component component : ALL_COMPONENTS) {
         const Data& data = node->data[component];
-        if (data.on(GPU) || data.on(CPU) || data.lock_refs != 0) return false;
+        if (data.on(GPU) || data.on(CPU)) return false;
+        if (data.lock_refs != 0 || data.host_holds != 0) return false;
     }
-    return node->queued == 0 && !node->departing && node->device_children == 0 &&
-           node->host_holds == 0;
+    return node->queued == 0 && !node->departing && node->device_children == 0;
 }
 
 // Whether all counts of a pool are possible together.

@@ -20,7 +20,7 @@ bool count(State& state, Node* node, Component component, int32_t change) {
     assert(data.lock_refs >= 0);
     if (was_locked == (data.lock_refs != 0)) return false;
     for (const Medium medium : {GPU, CPU}) {
-        if (medium == CPU && node->host_holds != 0) continue;
+        if (medium == CPU && data.host_holds != 0) continue;
         const int64_t slots = data.slots(medium).slots();
         state.pool(component, medium).protected_slots += was_locked ? -slots : slots;
     }

@@ -184,7 +184,8 @@ EvictStep evict_step(State& state, Component component, int64_t enough, bool tog
             }
         }
         // It would leave the tree.
-        if (is_device_leaf(node) && !node->data[FULL].on(CPU) && node->host_holds != 0) break;
+        if (is_device_leaf(node) && !node->data[FULL].on(CPU) && node->data[FULL].host_holds != 0)
+            break;
         evict_one(state, node, component, step);
     }
     finish(state, step, journaled.journal);
@@ -237,7 +238,8 @@ HostRoom make_host_room_for(State& state, const std::vector<Node*>& nodes,
         if (!room.fits) break;
         for (const Component each : ALL_COMPONENTS) had[each] -= lacks[each];
         if (locks) {
-            receipts.push_back(lock_node(state, node, true, true, {}).receipt);
+            // As a copy of the node alone: the window before it may go.
+            receipts.push_back(hold(state, node, state.config.swa() ? node->start : -1).receipt);
         } else {
             keep_on_host(state, node);
         }

@@ -41,6 +41,8 @@ struct Data {
     // Holds on it. Of full data, holds that end at this node, and children that are locked: each
     // lock of a node locks the nodes above.
     Queued<int32_t> lock_refs;
+    // Holds of its host copy, as in host_hold.hpp.
+    Queued<int32_t> host_holds;
     // Tick of its last use; for full data the node's `last_access` counts instead.
     Queued<uint64_t> used;
 
@@ -92,8 +94,6 @@ struct Node {
     Queued<int32_t> start;
     uint32_t namespace_id = 0;
     uint32_t index = 0;
-    // Holds of its host copy, as in host_hold.hpp.
-    Queued<int32_t> host_holds;
     // How often the arena has given this place to a node; part of the node's handle.
     uint64_t generation = 0;
     // Children with full data on the device.
@@ -117,7 +117,8 @@ struct Node {
     }
     // Whether its data of a component may not leave a medium.
     bool protects(int component, Medium medium) const {
-        return data[component].lock_refs != 0 || (medium == CPU && host_holds != 0);
+        const Data& its = data[component];
+        return its.lock_refs != 0 || (medium == CPU && its.host_holds != 0);
     }
 };
 

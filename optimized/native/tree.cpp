@@ -85,6 +85,7 @@ CutSlots slots_before(const Data& data, int32_t at) {
 void cut_data(QueuedWriter upper, QueuedWriter lower, Data& above, const Data& below,
               Component component, CutSlots slots) noexcept {
     upper.of(component, &Data::lock_refs) = below.lock_refs;
+    upper.of(component, &Data::host_holds) = below.host_holds;
     upper.of(component, &Data::used) = below.used;
     for (const Medium medium : {GPU, CPU}) {
         above.filling[medium] = below.filling[medium];
@@ -271,14 +272,14 @@ Node* cut(State& state, Node* node, int32_t at) {
             // Without a host tier the lower node knows the hits of both.
             its[&Node::hit_count] = state.config.host_tier() ? node->hit_count.get() : 0;
             its[&Node::priority] = node->priority;
-            its[&Node::host_holds] = node->host_holds;
             cut_data(its, lower, upper->data[FULL], node->data[FULL], FULL, std::move(full));
             // All holds end at or below the lower node, which is the only child.
             its.of(FULL, &Data::lock_refs) = node->data[FULL].lock_refs != 0 ? 1 : 0;
             if (state.config.swa()) {
                 cut_data(its, lower, upper->data[SWA], node->data[SWA], SWA, std::move(swa));
             }
-            // A mamba state and its locks stay with the lower node, at whose end it is exact.
+            // A mamba state, its locks and its holds stay with the lower node, at whose end it is
+            // exact.
             its[&Node::first_child] = upper->last_child = node;
             its[&Node::device_children] = upper->data[FULL].on(GPU) ? 1 : 0;
             lower[&Node::start] += at;

@@ -29,7 +29,7 @@ std::pair<int64_t, int64_t> rank(const State& state, const Node* node) {
 
 // Whether the device has all of a node's host copy, so that the copy is not needed now.
 bool is_duplicate(const Node* node) {
-    return node->data[FULL].on(CPU) && !node->locked() && node->host_holds == 0 &&
+    return node->data[FULL].on(CPU) && !node->locked() && node->data[FULL].host_holds == 0 &&
            std::all_of(std::begin(ALL_COMPONENTS), std::end(ALL_COMPONENTS), [&](int component) {
                const Data& data = node->data[component];
                return !data.on(CPU) || data.on(GPU);

@@ -30,7 +30,7 @@ inline bool is_device_leaf(const Node* node) {
 // Whether a node may leave the host, and the tree, as a whole.
 inline bool is_host_leaf(const Node* node) {
     return !node->data[FULL].on(GPU) && node->data[FULL].on(CPU) && !node->locked() &&
-           node->host_holds == 0 && node->first_child == nullptr;
+           node->data[FULL].host_holds == 0 && node->first_child == nullptr;
 }
 
 // Bring all queues in agreement with the rule, as far as this node is concerned; `update` does it.

@@ -283,6 +283,19 @@ def test_room_for_several_ends_at_the_one_that_has_none(locks: bool) -> None:
         side.engine.make_room_for([77], (0, 0, 0), locks)
 
 
+def test_room_for_several_may_be_made_of_the_window_before_one() -> None:
+    """Each keeps what is copied of it while room is made for the next, and nothing above."""
+    side = Side(window=2, policy=WritePolicy.WRITE_THROUGH)
+    above = side.insert(torch.arange(2), 1, 2).end
+    bare_end = side.insert(torch.arange(3), 1, 2, 3, frontier=3).end
+    side.engine.add_host_copy([above], torch.arange(2), torch.arange(2), None)
+    side.evict(SWA, 2)
+    end = side.insert(torch.arange(5), 1, 2, 3, 4, 5, frontier=3).end
+    _, _, freed, _, fits = side.engine.make_room_for([bare_end, end], (3, 0, 0), locks=True)
+    assert (freed, fits) == ({"swa": 2}, True)
+    assert side.nodes.describe(above)[2:] == ((True, False, False), (True, False, False))
+
+
 @define
 class Walk:
     """A cache whose windows are evicted as by SGLang's controller, and what is free on its host."""

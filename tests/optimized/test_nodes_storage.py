@@ -189,6 +189,27 @@ def test_a_hold_keeps_the_window_before_it() -> None:
     assert end not in nodes.all()
 
 
+def test_a_hold_keeps_the_state_that_it_ends_at_and_none_above() -> None:
+    """What is loaded or written has one state; those above may leave, also after a cut."""
+    core, nodes = made(window=8, mamba=True, policy=THROUGH)
+    upper = nodes.insert(prompt(1), state=True).end
+    end = nodes.insert(prompt(1, 2, 3), state=True).end
+    nodes.add_host_copy([upper, end], [FULL, SWA, MAMBA])
+    receipt = nodes.hold_host(end)
+    nodes.match(prompt(1, 2, 9))
+    while nodes.evict_step(FULL).node:
+        pass
+    assert _core.Tree(core).pool_counts(MAMBA, CPU)[3:] == (2, 1)
+    for component in (SWA, MAMBA):
+        nodes.evict_host(component, 16)
+    assert [nodes.has(each, MAMBA, CPU) for each in (upper, end)] == [False, True]
+    assert [nodes.has(each, SWA, CPU) for each in (upper, end)] == [True, True]
+    nodes.release_host(end, receipt)
+    assert _core.Tree(core).pool_counts(MAMBA, CPU)[3:] == (1, 0)
+    nodes.evict_host(MAMBA, 16)
+    assert end not in nodes.all()
+
+
 def test_a_hold_is_for_its_node_and_ends_once() -> None:
     """A receipt of another node, or one that was given back, is refused, and nothing changes."""
     _, nodes = made(policy=THROUGH)
