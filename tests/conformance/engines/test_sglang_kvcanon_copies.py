@@ -270,6 +270,47 @@ def four_windows(copied: list[int]) -> str:
     )
 
 
+STATE_ABOVE_A_LOAD = script(
+    "REC-3 EVICT-8",
+    """
+    put(cache, (1,), mamba=1)
+    put(cache, (1, 1), mamba=1)
+    slots = cache.allocate(Counts(full=1, swa=1, mamba=1))
+    write_stamps(cache, key_of(2), slots)
+    cache.evict(Counts(swa=2))
+    cache.insert(key_of(2), 0, slots)
+    cache.load_back(key_of(1, 1))
+    cache.evict(Counts(mamba=1))
+    """,
+    window_tokens=2,
+    mamba=True,
+    write_policy="write_back",
+    device_slots={"full": 3, "swa": 3, "mamba": 3},
+    host_slots={"full": 3, "swa": 3, "mamba": 2},
+)
+"""While a prompt is loaded, the host gives up a state that is no part of the load."""
+
+
+WINDOW_BEFORE_A_COPY = script(
+    "REC-3",
+    """
+    put(cache, (1, 2))
+    cache.flush()
+    cache.evict(Counts(full=2))
+    slots = cache.allocate(Counts(full=5, swa=5))
+    write_stamps(cache, key_of(1, 2, 3, 4, 5), slots)
+    cache.free(Slots(swa=slots.swa[:3]))
+    done = cache.insert(key_of(1, 2, 3, 4, 5), 0, Slots(full=slots.full, swa=slots.swa[3:]))
+    assert done.backup_declined_pages == 0, done
+    """,
+    window_tokens=2,
+    write_policy="write_through",
+    device_slots={"full": 8, "swa": 8},
+    host_slots={"full": 8, "swa": 2},
+)
+"""Two nodes are copied as one; room for the second is made of the window before the first."""
+
+
 VICTIMS_TOGETHER = COUNTED + four_windows([2, 2])
 VICTIMS_APART = COUNTED + SEVERAL_HAVE_NO_ROOM + four_windows([2, 1, 1])
 
@@ -290,6 +331,8 @@ VICTIMS_APART = COUNTED + SEVERAL_HAVE_NO_ROOM + four_windows([2, 1, 1])
         NO_ROOM_AT_FIRST,
         TOO_LONG_AS_ONE,
         REUSED_SLOT,
+        STATE_ABOVE_A_LOAD,
+        WINDOW_BEFORE_A_COPY,
     ],
 )
 def test_copies_to_the_host_keep_the_laws(script: str) -> None:
