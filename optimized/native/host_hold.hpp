@@ -1,5 +1,5 @@
-// Holds of host copies, for a caller that copies: it writes them to storage, or is about to add
-// pages below them.
+// Holds of host copies, for a caller that copies: it loads them, writes them to storage, or is
+// about to add pages below them.
 //
 // A hold covers a node and those above that have data of its last window: their full and window
 // data does not leave the host, nor does the node's own state, and none of them leaves the tree.

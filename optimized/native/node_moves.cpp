@@ -184,8 +184,8 @@ EvictStep evict_step(State& state, Component component, int64_t enough, bool tog
             }
         }
         // It would leave the tree.
-        if (is_device_leaf(node) && !node->data[FULL].on(CPU) && node->data[FULL].host_holds != 0)
-            break;
+        const Data& full = node->data[FULL];
+        if (is_device_leaf(node) && !full.on(CPU) && full.host_holds != 0) break;
         evict_one(state, node, component, step);
     }
     finish(state, step, journaled.journal);
