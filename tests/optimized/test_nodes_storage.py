@@ -210,6 +210,25 @@ def test_a_hold_keeps_the_state_that_it_ends_at_and_none_above() -> None:
     assert end not in nodes.all()
 
 
+def test_a_lock_of_what_is_held_counts_it_once() -> None:
+    """Whichever ends first, the host copy is protected until both have."""
+    core, nodes = made(policy=THROUGH)
+    end = backed(nodes, 1, 2)
+    for lock_ends_first in (True, False):
+        held, (locked, _, _) = nodes.hold_host(end), nodes.lock(end)
+        assert _core.Tree(core).pool_counts(FULL, CPU)[3:] == (2, 2)
+        if lock_ends_first:
+            nodes.unlock(end, locked)
+        else:
+            nodes.release_host(end, held)
+        assert _core.Tree(core).pool_counts(FULL, CPU)[3:] == (2, 2)
+        if lock_ends_first:
+            nodes.release_host(end, held)
+        else:
+            nodes.unlock(end, locked)
+        assert _core.Tree(core).pool_counts(FULL, CPU)[3:] == (2, 0)
+
+
 def test_a_hold_is_for_its_node_and_ends_once() -> None:
     """A receipt of another node, or one that was given back, is refused, and nothing changes."""
     _, nodes = made(policy=THROUGH)
